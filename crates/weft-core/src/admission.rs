@@ -1,4 +1,4 @@
-//! Whose messages an endpoint admits, and how often callers are admitted that show no key.
+//! Whose messages an endpoint admits, and how often it admits callers without a key.
 //!
 //! The tags `AM_ALL` and `AM_NONE` of Active Messages II are [`Admission::Anybody`] and [`Admission::Nobody`].
 
@@ -7,18 +7,19 @@ use weft_wire::{Key, Reason, Uid};
 
 /// Whose messages an endpoint admits.
 ///
-/// The kernel says of which user a process of this host is. A process of another host says so itself, so nobody can rely on it.
+/// The kernel reports the user of a process on this host. A process on another host claims its own user, so nobody can
+/// rely on that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Admission {
-    /// Nobody's. Messages come back with [`Reason::Closed`]. Replies to the endpoint's own requests still come.
+    /// Nobody's. Messages come back with [`Reason::Closed`]. Replies to the endpoint's own requests still arrive.
     Nobody,
-    /// Those of processes that know the key: of its own user on this host, and of every user on other hosts.
+    /// Those of processes that know the key: of the own user on this host, and of any user on other hosts.
     #[default]
     OwnUser,
-    /// Those of processes of every user that know the key. Processes of other users are *foreign*: what they send is copied before it
-    /// is looked at, and what they may have held here is bounded.
+    /// Those of processes of any user that know the key. Processes of other users are *foreign*: their payloads are
+    /// copied out before anyone reads them, and what they may hold here is bounded.
     AnyUser,
-    /// As `OwnUser`, but processes of its own user on this host need no key.
+    /// Like `OwnUser`, but processes of the own user on this host need no key.
     OwnUserWithoutKey,
     /// Those of all processes, without a key. How many sessions they get, and how fast, is bounded: for each user of this host, and
     /// for each address on other hosts.
@@ -36,7 +37,8 @@ pub enum Admitted {
 
 impl Admission {
     /// Whether an endpoint of user `own` with this `key` admits a message of `user` that carries `carried`. `user` is
-    /// [`Uid::UNKNOWN`] on other hosts. Another user whose messages are not admitted hears no more than that.
+    /// [`Uid::UNKNOWN`] on other hosts. Another user that is not admitted always gets `ForeignUser`, and does not learn
+    /// whether its key was right.
     ///
     /// # Errors
     /// `Closed`, `WrongKey` or `ForeignUser`.
@@ -45,7 +47,7 @@ impl Admission {
         self.admit_who(own, user, key.matches(carried))
     }
 
-    /// The same of somebody who has shown that it knows the key, or has not.
+    /// Like [`Admission::admit`], for a sender that has proved that it knows the key, or has not.
     ///
     /// # Errors
     /// Those of [`Admission::admit`].
@@ -65,17 +67,17 @@ impl Admission {
         }
     }
 
-    /// All of them, in the order of their codes.
+    /// All variants, in the order of their codes.
     const ALL: [Admission; 5] =
         [Admission::Nobody, Admission::OwnUser, Admission::AnyUser, Admission::OwnUserWithoutKey, Admission::Anybody];
 
-    /// The number by which weftd is told of it.
+    /// The number that tells weftd of it.
     #[doc(hidden)] // for the home of a bundle
     pub fn code(self) -> u8 {
         Admission::ALL.iter().position(|other| *other == self).unwrap_or(0) as u8
     }
 
-    /// The one with this number.
+    /// The admission with this number.
     #[doc(hidden)] // for weftd
     pub fn from_code(code: u8) -> Option<Admission> {
         Admission::ALL.get(usize::from(code)).copied()
@@ -90,18 +92,18 @@ impl Admission {
 /// Sessions that may be set up at once for callers without a key, from one user or one address.
 pub const BURST: u32 = 64;
 
-/// How long until one more may be.
+/// The time after which one more may be set up.
 pub const EVERY: Duration = Duration::from_millis(20);
 
-/// How often something may be done: [`BURST`] times at once, and once more [`EVERY`] so often. (A token bucket.)
+/// A token bucket: [`BURST`] uses at once, and one more for each [`EVERY`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allowance {
-    /// When it will be whole again. Times count from any beginning.
+    /// When it will be full again. Times may count from any beginning.
     whole_at: Duration,
 }
 
 impl Allowance {
-    /// Takes one, if there is one.
+    /// Takes one use, if there is one.
     pub fn take(&mut self, now: Duration) -> bool {
         let used = self.whole_at.saturating_sub(now);
         if used > EVERY * (BURST - 1) {
@@ -111,7 +113,7 @@ impl Allowance {
         true
     }
 
-    /// Whether nothing is taken, so that it can be forgotten.
+    /// Whether it is full, so that it can be forgotten.
     pub fn is_whole(&self, now: Duration) -> bool {
         self.whole_at <= now
     }
@@ -130,7 +132,7 @@ mod tests {
         let (by_key, without) = (Ok(Admitted::ByKey), Ok(Admitted::WithoutKey));
         let (closed, wrong, foreign) = (Err(Reason::Closed), Err(Reason::WrongKey), Err(Reason::ForeignUser));
         for (admission, own, other, remote) in [
-            // Of each with the key, and with another one.
+            // Each result with the right key, and with a wrong one.
             (Nobody, [closed, closed], [foreign, foreign], [closed, closed]),
             (OwnUser, [by_key, wrong], [foreign, foreign], [by_key, wrong]),
             (AnyUser, [by_key, wrong], [by_key, foreign], [by_key, wrong]),

@@ -448,7 +448,7 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
         self.hand_returns(sink);
         self.state.hand_on_completions(sink);
         self.state.carry_back(sink);
-        // What a client consumes now it hears of in the next poll.
+        // A flow that closes while clients work is reported to its client in the next poll, and to its opener after that.
         let closing = std::mem::take(&mut self.state.closing);
         work += self.do_clients_chores(sink);
         self.state.say_closed(closing);

@@ -55,13 +55,14 @@ pub trait Client<T> {
         let _ = (state, event);
     }
 
-    /// A message or request of an endpoint whose client [claimed](State::claim_completions) the completions was stored or answered.
+    /// A message was stored, or a request answered, of an endpoint whose client [claimed](State::claim_completions) its
+    /// completions.
     fn completed(&mut self, state: &mut State<T>, endpoint: Endpoint, completion: u64) {
         let _ = (state, endpoint, completion);
     }
 
-    /// A peer closed a flow to an endpoint whose events the client claimed, or its session ended. Nothing more comes by it, and another flow may have its number:
-    /// what the client knows of the flow is to be forgotten.
+    /// A peer closed a flow to an endpoint whose events the client claimed, or its session ended. Nothing more arrives
+    /// on the flow, and another flow may get its number, so the client must forget what it knows of it.
     fn flow_closed(&mut self, state: &mut State<T>, endpoint: Endpoint, flow: FlowId) {
         let _ = (state, endpoint, flow);
     }
@@ -149,10 +150,9 @@ pub trait Sink<T> {
         Some(message)
     }
 
-    /// Passes what [`State::next_claimed`], [`State::next_completed`] and [`State::next_closed_flow`] give to the clients and lets them
-    /// continue their work. Called at the end
-    /// of a poll if there are such events or a client asked to [come again](State::come_again). Returns the amount of
-    /// work done.
+    /// Passes what [`State::next_claimed`], [`State::next_completed`] and [`State::next_closed_flow`] return to the
+    /// clients, and lets them continue their work. Called at the end of a poll if there are such events or a client
+    /// asked to [come again](State::come_again). Returns the amount of work done.
     fn do_chores(&mut self, state: &mut State<T>) -> u32 {
         let _ = state;
         0

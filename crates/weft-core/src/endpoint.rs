@@ -11,7 +11,8 @@ use weft_wire::path::Record;
 use weft_wire::setup::Open;
 use weft_wire::{EndpointId, HeadWords, Key, Kind, Name, Reason, Uid};
 
-/// A local endpoint of a bundle. A handle of a freed endpoint names no other one: calls with it say that there is none.
+/// A local endpoint of a bundle. A handle of a freed endpoint never refers to another one: calls with it report that
+/// there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Endpoint {
     index: u32,
@@ -23,7 +24,7 @@ impl Endpoint {
     /// No endpoint of any bundle.
     pub(crate) const NONE: Endpoint = Endpoint { index: u32::MAX, life: 0 };
 
-    /// The index, for tables beside the bundle's own. Endpoints that are freed leave theirs to others.
+    /// The index, for tables beside the bundle's own. The index of a freed endpoint is used again.
     #[inline(always)]
     pub fn index(self) -> usize {
         self.index as usize
@@ -39,7 +40,7 @@ pub(crate) struct Endpoints {
     by_id: BTreeMap<EndpointId, Endpoint>,
 }
 
-/// A place of an endpoint. No handle has the life of a place without one.
+/// A place for an endpoint. No handle has the life of an empty place.
 #[derive(Debug)]
 struct EndpointPlace {
     life: u32,
@@ -65,7 +66,7 @@ impl Endpoints {
         endpoint
     }
 
-    /// Takes an endpoint out. Its handle is nobody's from now on.
+    /// Removes an endpoint. Its handle refers to nothing from now on.
     pub fn remove(&mut self, endpoint: Endpoint) -> Option<EndpointState> {
         let place = self.places.get_mut(endpoint.index()).filter(|place| place.life == endpoint.life)?;
         let nobody = EndpointState::new(place.state.name, place.state.key);
@@ -88,7 +89,7 @@ impl Endpoints {
         (place.life == endpoint.life).then_some(&mut place.state)
     }
 
-    /// The endpoint that a name means.
+    /// The endpoint with this id.
     pub fn find(&self, id: EndpointId) -> Option<Endpoint> {
         self.by_id.get(&id).copied()
     }
@@ -105,14 +106,15 @@ impl Endpoints {
         self.by_id.values().filter_map(|&endpoint| self.get(endpoint).map(|state| (endpoint, state)))
     }
 
-    /// The same and what is left of those that were freed, to change them.
+    /// The states of all places, those of freed endpoints included.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut EndpointState> {
         self.places.iter_mut().map(|place| &mut place.state)
     }
 }
 
 impl Drop for Endpoints {
-    /// Stubs in other bundles may keep a segment: its memory is the program's again all the same.
+    /// Takes the memory out of segments, because stubs in other bundles may keep a segment while the memory belongs to
+    /// the program again.
     fn drop(&mut self) {
         for state in self.iter_mut().filter(|state| !state.is_away && !state.is_leaving) {
             if let Some(segment) = state.segment.get() {
@@ -133,7 +135,7 @@ pub(crate) enum Route {
     Refused(Reason),
     /// A flow of a session.
     Flow { session: u32, flow: u16 },
-    /// The same, but what is sent there takes the longer way: see [`Service`].
+    /// The same, but messages take the longer way: see [`Service`].
     Served { session: u32, flow: u16 },
 }
 
@@ -153,26 +155,26 @@ pub(crate) struct Translation {
     pub name: Name,
     pub key: Key,
     pub route: Route,
-    /// Whoever answers need not prove that it knows the key.
+    /// The peer need not prove that it knows the key.
     pub is_unproven: bool,
-    /// It is called again, for its endpoint moved. Until it is reached the route leads there too.
+    /// It is called again because its endpoint moved. Until that call succeeds the old route is used.
     pub renews: bool,
-    /// The flow that led there before the same name and key were entered again. It is used again if the call leads to its session.
+    /// The flow from before the same name and key were entered again. It is reused if the call leads to its session.
     pub kept: Option<(u32, u16)>,
-    /// Kinds of events about it that wait for the program, a bit each: none waits twice.
+    /// The kinds of events about it that wait for the program, one bit each, so that none waits twice.
     pub waiting: u8,
-    /// A send was refused because the program is to take events first.
+    /// A send was refused because the program has to take events first.
     pub wants_event: bool,
 }
 
 impl Translation {
-    /// An entry that nothing was sent by yet.
+    /// An entry that was not used to send yet.
     pub fn new(name: Name, key: Key) -> Translation {
         let (route, is_unproven, renews) = (Route::Unknown, false, false);
         Translation { name, key, route, is_unproven, renews, kept: None, waiting: 0, wants_event: false }
     }
 
-    /// As it was before anything was sent by it.
+    /// The entry as it was before anything was sent with it.
     pub fn afresh(self) -> Translation {
         Translation { is_unproven: self.is_unproven, ..Translation::new(self.name, self.key) }
     }
@@ -248,12 +250,12 @@ impl EndpointState {
         }
     }
 
-    /// Whether it admits messages of a user's that carry a key, and why.
+    /// Whether it admits messages of a user that carry a key, and why.
     pub fn admit(&self, user: Uid, key: Key) -> Result<Admitted, Reason> {
         self.admission.admit(self.name.uid, self.key, user, key)
     }
 
-    /// Tells the segment, which a stub may share, whom the endpoint admits now.
+    /// Tells the segment, which a stub may share, whom the endpoint now admits.
     pub fn guard_segment(&self) {
         if let Some(segment) = self.segment.get() {
             segment.guard(self);
@@ -269,7 +271,7 @@ impl EndpointState {
         self.table.get_mut(index as usize)?.as_mut()
     }
 
-    /// Whether messages for it must be queued, or handed on, rather than handed over.
+    /// Whether messages for it must be queued or forwarded instead of delivered.
     #[inline(always)]
     pub fn holds(&self) -> bool {
         !self.served || !self.parked.is_empty() || self.is_away

@@ -184,7 +184,7 @@ impl Default for EventMask {
     }
 }
 
-/// What the client of an endpoint takes itself, and the program does not get.
+/// What the client of an endpoint takes itself, instead of the program.
 #[derive(Clone, Copy, Default, Debug)]
 struct Claim {
     events: bool,
@@ -242,7 +242,7 @@ impl Events {
         }
     }
 
-    /// Queues an event for the client of its endpoint. Gives back an event for the program.
+    /// Queues an event for the client of its endpoint. Returns the event if it is for the program.
     pub fn push_claimed(&mut self, event: Event) -> Option<Event> {
         // A returned message that the client did not take goes to the program.
         let is_return = matches!(event, Event::Returned(_));
@@ -275,7 +275,7 @@ impl Events {
         becomes_full
     }
 
-    /// Takes the oldest event out if there is no room for it and the program does not listen. Keeps the latest one.
+    /// Removes the oldest event if the queue is over its limit and the program does not listen. Keeps the latest one.
     pub fn drop_oldest(&mut self) -> Option<Event> {
         if self.listens || self.bytes <= self.bytes_most || self.queue.len() < 2 {
             return None;
@@ -303,7 +303,7 @@ impl Events {
         Some(event)
     }
 
-    /// Whether the queue is full and the program listens: it is to take events before it sends more.
+    /// Whether the queue is full and the program listens: then it has to take events before it sends more.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.is_full
@@ -316,14 +316,14 @@ impl Events {
         has_room
     }
 
-    /// Gives back what was kept for a burst.
+    /// Frees memory that is left from a burst.
     pub fn rest(&mut self) {
         if self.queue.capacity() / 4 > self.queue.len() {
             self.queue.shrink_to(self.queue.len().max(16));
         }
     }
 
-    /// A new endpoint has the place of another one.
+    /// A new endpoint takes the place of another one.
     pub fn begin(&mut self, endpoint: Endpoint) {
         if let Some(claim) = self.claims.get_mut(endpoint.index()) {
             *claim = Claim::default();
@@ -372,7 +372,7 @@ impl Events {
         self.completed.pop_front()
     }
 
-    /// A message of an endpoint asks for a completion: the program listens from now on, if it is the one that gets it.
+    /// A message of an endpoint asks for a completion. If the program will get it, the program listens from now on.
     #[inline(always)]
     pub fn expect_completion(&mut self, endpoint: Endpoint) {
         if !self.listens && !self.claim_of(endpoint).completions {
@@ -390,7 +390,7 @@ impl Events {
         !self.claimed.is_empty() || !self.closed.is_empty() || !self.completed.is_empty()
     }
 
-    /// A flow was closed that led to an endpoint. Its client is told, if it takes the events itself.
+    /// A flow to an endpoint was closed. Tells its client, if that takes the events itself.
     pub fn flow_closed(&mut self, endpoint: Endpoint, flow: FlowId) {
         if self.is_claimed(endpoint) {
             self.closed.push_back((endpoint, flow));
@@ -462,12 +462,12 @@ pub struct Counters {
     pub returned: u64,
     /// Messages of peers that were refused here.
     pub refused: u64,
-    /// Those of them that were replies to requests of ours: their endpoint has no handler for them, or was freed.
+    /// The part of `refused` that were replies to requests of ours: their endpoint has no handler for them, or was freed.
     pub replies_refused: u64,
-    /// Events of a program that takes none, dropped because newer ones needed their room.
+    /// Events dropped to make room for newer ones, of a program that takes none.
     pub events_dropped: u64,
-    /// Unreliable messages that arrived and were dropped for want of room, of a handler, of their endpoint or of its
-    /// key. `weft status` adds those lost in channels to other hosts.
+    /// Unreliable messages that arrived and were dropped: no room, no handler, no such endpoint or a wrong key. `weft
+    /// status` adds those lost in channels to other hosts.
     pub unreliable_dropped: u64,
     /// Sends that found no room or no credit.
     pub full: u64,
@@ -479,6 +479,6 @@ pub struct Counters {
     pub handed_on: u64,
     /// Sessions cut off because the peer broke the protocol.
     pub violations: u64,
-    /// Sessions lost. One that the peer refused with its first flow never was any.
+    /// Sessions lost. A session that the peer refused with its first flow does not count.
     pub sessions_lost: u64,
 }

@@ -1,19 +1,19 @@
-//! The core: endpoints that form virtual networks, and the one-way message on which everything stands.
+//! The core: endpoints that form virtual networks, and the one-way message on which everything is built.
 //!
-//! Nothing here knows an operating system: records come from and go to the ends of paths (`weft_wire::path`), sessions are
-//! made by the home that owns the bundle (the in-process one is in the crate `weft`), and there is no clock, no thread and
-//! no randomness. The simulator and the tests run this very code.
+//! Nothing here depends on an operating system: records come from and go to the ends of paths (`weft_wire::path`), the
+//! home that owns the bundle sets sessions up (the in-process one is in the crate `weft`), and there is no clock, no
+//! thread and no randomness. The simulator and the tests run this same code.
 //!
-//! * [`Bundle`]: what is polled together; owns the reading ends of its sessions.
-//! * [`State`]: everything else of a bundle; what a handler may use while it runs.
-//! * [`Client`]: what an endpoint's messages are for. The core knows no client by name.
-//! * [`Sink`]: where a bundle hands messages over; it knows which client each endpoint has.
+//! * [`Bundle`]: the unit of polling; owns the reading ends of its sessions.
+//! * [`State`]: the rest of a bundle, which a handler may use while it runs.
+//! * [`Client`]: handles the messages of an endpoint. The core knows no client by name.
+//! * [`Sink`]: receives a bundle's messages; it knows the client of each endpoint.
 //! * [`bulk`]: contents of any length, in pieces; for all clients.
 //!
 //! # What becomes of a message
 //!
-//! A one-way message ends *delivered* or *returned*, a request ends *answered* or *returned*; what is returned comes with
-//! its contents, a [`Reason`](weft_wire::Reason) and a [`Certainty`](weft_wire::Certainty).
+//! A one-way message ends *delivered* or *returned*, a request ends *answered* or *returned*. A returned message comes
+//! with its contents, a [`Reason`](weft_wire::Reason) and a [`Certainty`](weft_wire::Certainty).
 #![forbid(unsafe_code)]
 
 pub mod admission;

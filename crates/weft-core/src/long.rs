@@ -1,7 +1,7 @@
 //! Long messages: requests and replies of any length, whose bytes are placed into the receiving endpoint's *segment* before its handler
 //! runs, and requests for bytes of a segment. `docs/design/long.md` says why they are made this way.
 //!
-//! This module has what flows keep of them, and the segments. `state/long.rs` sends them, `place.rs` receives them.
+//! This module has the state that flows keep of them, and the segments. `state/long.rs` sends them, `place.rs` receives them.
 
 use crate::admission::Admission;
 use crate::bulk::{Departures, Placement};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_wire::{Key, Reason, Uid};
 
-/// The contents of a long message: memory that weft owns until the message has ended. Nothing is copied to make one.
+/// The contents of a long message: memory that weft owns until the message has ended. Creating one copies nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents(Bytes);
 
@@ -41,7 +41,7 @@ impl Contents {
         self.bytes().is_empty()
     }
 
-    /// The bytes as a vector. Copies those that are shared.
+    /// The bytes as a vector. Copies shared bytes.
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Bytes::Owned(bytes) => bytes,
@@ -88,7 +88,7 @@ pub struct Long<'a> {
 /// A request for bytes of another endpoint's segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Get<'a> {
-    /// The operation of the message that says that the bytes are here. It comes as a reply.
+    /// The operation of the message that reports the arrival of the bytes. It comes as a reply.
     pub op: u8,
     /// Its arguments, at most 16. They do not travel.
     pub args: &'a [u32],
@@ -96,7 +96,7 @@ pub struct Get<'a> {
     pub source: u64,
     /// How many.
     pub len: u64,
-    /// Where they go in the segment of the endpoint that asks.
+    /// Where they go in the segment of the requesting endpoint.
     pub offset: u64,
 }
 
@@ -109,28 +109,28 @@ pub struct Placed {
     pub len: u64,
 }
 
-/// What a long message that came back was to do.
+/// What a returned long message was meant to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transfer {
-    /// Its payload was to be placed at this offset.
+    /// Place its payload at this offset.
     Put {
         /// In the segment of the receiving endpoint.
         offset: u64,
     },
-    /// It asked for bytes.
+    /// Fetch bytes.
     Get {
         /// Where they are in the segment of the other endpoint.
         source: u64,
         /// How many.
         len: u64,
-        /// Where they were to go in the segment of the endpoint that asked.
+        /// Where they go in the segment of the requesting endpoint.
         offset: u64,
     },
 }
 
-/// The memory of a segment. Others may read and write it at any time, so it is never behind a reference.
+/// The memory of a segment. Others may read and write it at any time, so it is never accessed through a reference.
 ///
-/// No call panics, whatever it is asked for.
+/// No call panics, whatever its arguments.
 pub trait Memory: Send + fmt::Debug {
     /// How many bytes there are.
     fn len(&self) -> u64;
@@ -140,7 +140,7 @@ pub trait Memory: Send + fmt::Debug {
         self.len() == 0
     }
 
-    /// Whether it is all memory of the process, and an offset is an address.
+    /// Whether the segment is the whole address space of the process, so that an offset is an address.
     fn is_whole(&self) -> bool {
         false
     }
@@ -152,15 +152,16 @@ pub trait Memory: Send + fmt::Debug {
     fn write(&self, at: u64, bytes: &[u8]) -> bool;
 }
 
-/// An endpoint's segment. Clones are the same one: an endpoint that moves to another bundle takes it along, and the stub that it leaves
-/// places by it what still comes there. A copy is made under the lock, so memory that was taken away is not touched any more.
+/// An endpoint's segment. Clones share it: an endpoint that moves to another bundle takes one along, and the stub that
+/// it leaves uses the other to place bytes that still arrive there. Copies are made under the lock, so memory that was
+/// taken away is never touched again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment(Arc<Mutex<Inside>>);
 
 #[derive(Debug, Default)]
 struct Inside {
     memory: Option<Box<dyn Memory>>,
-    /// Whom the endpoint admits: its stub is told of no change.
+    /// Whom the endpoint admits. Kept here because its stub does not learn of changes.
     guard: Option<(Uid, Key, Admission)>,
 }
 
@@ -169,7 +170,7 @@ impl Segment {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets its memory. When this returns, nobody touches what it was before.
+    /// Sets its memory. When this returns, nobody accesses the previous memory any more.
     pub fn set(&self, memory: Option<Box<dyn Memory>>) {
         self.lock().memory = memory;
     }
@@ -179,7 +180,7 @@ impl Segment {
         self.lock().guard = Some((endpoint.name.uid, endpoint.key, endpoint.admission));
     }
 
-    /// Whether somebody of `user` who carries `key` may have so many bytes there placed or read now.
+    /// Whether a message of `user` with `key` may place or read `len` bytes at `at` now.
     pub fn admit(&self, user: Uid, key: Key, at: u64, len: u64) -> Result<(), Reason> {
         let inside = self.lock();
         let (own, wanted, admission) = inside.guard.ok_or(Reason::NoSuchEndpoint)?;
@@ -192,7 +193,7 @@ impl Segment {
         }
     }
 
-    /// Whether so many bytes from there are within it. No bytes are within every segment, and within none.
+    /// Whether `len` bytes at `at` lie within the segment. A range without bytes always does, even if there is no memory.
     pub fn check(&self, at: u64, len: u64) -> Result<(), Reason> {
         self.lock().check(at, len)
     }
@@ -243,7 +244,7 @@ pub(crate) struct Kept {
     pub has_left: bool,
 }
 
-/// What a long message of ours brings or asks for.
+/// The contents, or the request, of a long message of ours.
 #[derive(Debug)]
 pub(crate) enum What {
     Put {
@@ -255,7 +256,7 @@ pub(crate) enum What {
         len: u64,
         offset: u64,
     },
-    /// Bytes of a segment here, for a peer that asked for them and says where they go.
+    /// Bytes of a segment here, for a peer that asked for them and told where they go.
     Answer {
         source: u64,
         len: u64,
@@ -264,7 +265,7 @@ pub(crate) enum What {
 }
 
 impl Kept {
-    /// Operation, arguments, payload and transfer, as they are given back.
+    /// The operation, arguments, payload and transfer for a returned message.
     pub fn give_back(self) -> (u8, Vec<u32>, Vec<u8>, Transfer) {
         let (payload, transfer) = match self.what {
             What::Put { offset, contents } => (contents.into_vec(), Transfer::Put { offset }),
@@ -276,23 +277,23 @@ impl Kept {
     }
 }
 
-/// A long message of the peer's, of which not all has come.
+/// A long message of the peer that has not arrived completely.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     pub placement: Placement,
     pub placed: Placed,
-    /// Why it is not placed. Its sender is told when all of it has come.
+    /// Why it is not placed. Its sender is told once all of it has arrived.
     pub refused: Option<Reason>,
 }
 
-/// The long messages of a flow, by their requests' slots.
+/// The long messages of a flow, by the slots of their requests.
 #[derive(Debug, Default)]
 pub(crate) struct Longs {
-    /// Ours: requests of a flow of ours, replies by a flow of the peer's.
+    /// Our messages: requests on a flow of ours, replies on a flow of the peer.
     pub kept: BTreeMap<u16, Kept>,
-    /// Those of them of which not all has left.
+    /// Our messages that have not left completely.
     pub leaving: Departures<u16>,
-    /// The peer's: the other way round.
+    /// The peer's messages: the other way round.
     pub arriving: BTreeMap<u16, Arriving>,
     /// The flow is among those that have something to send.
     pub is_listed: bool,
@@ -307,7 +308,7 @@ impl Longs {
     /// Ends the messages in a slot. Returns ours, if there is one.
     ///
     /// # Errors
-    /// If not all of it has left: then nobody can know of it.
+    /// If ours has not left completely: then the peer cannot know of it.
     pub fn end(&mut self, slot: u16) -> Result<Option<Kept>, Violation> {
         if self.kept.get(&slot).is_some_and(|kept| !kept.has_left) {
             return Err(Violation);
@@ -317,21 +318,21 @@ impl Longs {
     }
 }
 
-/// Which of the flows of a session.
+/// The direction of a flow in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// Ours, which have requests.
+    /// A flow of ours, for our requests.
     Out,
-    /// The peer's, which have replies.
+    /// A flow of the peer, for our replies.
     In,
 }
 
-/// Two words of 32 bits.
+/// Splits a word of 64 bits into two of 32.
 pub(crate) fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-/// A word of 64 bits.
+/// Joins two words of 32 bits.
 pub(crate) fn whole([low, high]: [u32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }

@@ -25,8 +25,8 @@ pub struct Outgoing<'a> {
 /// [`Event::CanSend`](crate::Event::CanSend) follows.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There is no room, no credit, or no session yet; or so many events wait that the program is to take some first. Poll, take
-    /// the events, and try again after the can-send event.
+    /// There is no room, no credit, or no session yet; or so many events wait that the program has to take some first.
+    /// Poll, take the events, and try again after the can-send event.
     #[error("full: poll, take events, and send again after the can-send event")]
     Full,
     /// A call with a time limit found no room within it. The message was not sent.
@@ -80,7 +80,7 @@ pub struct ReplyToken {
 }
 
 impl ReplyToken {
-    /// The flow by which the request came.
+    /// The flow on which the request arrived.
     pub fn flow(&self) -> FlowId {
         FlowId { session: self.session, number: self.flow }
     }

@@ -1,9 +1,10 @@
 //! Endpoints that move to another bundle of the same network interface.
 //!
-//! Sessions are of bundles, so a session of the bundle that an endpoint left goes on carrying what its peer knows by it. That
-//! bundle keeps a *stub* of the endpoint, whose messages it hands on, as *errands*, to where the endpoint lives; what becomes
-//! of them there comes *back* the same way. Nothing is sent twice and nothing is returned for a move. Peers on the same host
-//! are told to call again, and when they have, their messages go straight there; others go on by the stub.
+//! Sessions belong to bundles, so peers go on using the sessions that they have with the bundle that an endpoint left.
+//! That bundle keeps a *stub* of the endpoint. The stub forwards messages, as *errands*, to the bundle where the
+//! endpoint lives; the results come *back* the same way. A move never causes a message to be sent twice or returned.
+//! Peers on the same host are told to call again, and once they have, their messages go straight there; others keep
+//! using the stub.
 
 use crate::admission::Admission;
 use crate::client::Sink;
@@ -19,10 +20,10 @@ use weft_wire::path::Tx;
 use weft_wire::record::{MOVED, RETURNED_REPLY};
 use weft_wire::{BundleId, Credit, EndpointId, Head, HeadWords, Key, Kind, Name, Reason, Uid};
 
-/// The session of messages that another bundle handed on: none that there is.
+/// The session index of messages that another bundle forwarded. No real session has it.
 const GUEST: u32 = u32::MAX;
 
-/// What goes along with an endpoint that moves.
+/// The state that moves along with an endpoint.
 #[derive(Clone, Debug)]
 pub struct Luggage {
     name: Name,
@@ -31,11 +32,11 @@ pub struct Luggage {
     served: bool,
     service: Service,
     mask: EventMask,
-    /// Nothing of it leads anywhere yet.
+    /// The translation table, with no entry connected.
     table: Vec<Option<Translation>>,
     /// Changes of the table so far.
     changes: u64,
-    /// Indices at which somebody was told *full*.
+    /// Indices at which a send returned *full*.
     wanted: Vec<u32>,
     segment: Segment,
 }
@@ -57,12 +58,12 @@ impl Luggage {
     }
 }
 
-/// Something for an endpoint, handed on by a bundle that it has left.
+/// Something for an endpoint, forwarded by a bundle that it has left.
 #[derive(Debug)]
 pub struct Errand {
     /// The endpoint.
     pub endpoint: EndpointId,
-    /// The bundle that handed it on first: the one which its answer goes back to. Entered by that bundle's sink.
+    /// The bundle that forwarded it first, to which the result goes back. Set by that bundle's sink.
     pub from: Option<BundleId>,
     task: Box<Task>,
 }
@@ -70,13 +71,13 @@ pub struct Errand {
 #[derive(Debug)]
 enum Task {
     Message(Handed),
-    /// A message of the endpoint's came back.
+    /// A message of the endpoint came back.
     Returned(Returned),
-    /// One with this completion ended.
+    /// A message with this completion ended.
     Completed(u64),
 }
 
-/// A message that is handed on.
+/// A forwarded message.
 #[derive(Debug)]
 struct Handed {
     kind: Kind,
@@ -84,14 +85,14 @@ struct Handed {
     args: Vec<u32>,
     payload: Vec<u8>,
     source: Option<Name>,
-    /// The key that it carries and whose process sent it, where it carries one.
+    /// If it carries a key: the key, and the user of the process that sent it.
     key: Option<(Key, Uid)>,
     origin: Origin,
     /// Where its bytes lie, if it is a long message.
     placed: Option<Placed>,
 }
 
-/// Where a message that was handed on came from.
+/// Where a forwarded message came from.
 #[derive(Debug)]
 pub struct Origin {
     kind: Kind,
@@ -99,7 +100,7 @@ pub struct Origin {
     flow: u16,
     slot: u16,
     lines: u32,
-    /// Bytes that it counts for in its bundle until it is taken.
+    /// Bytes that it counts for in its first bundle until it is taken.
     bytes: usize,
 }
 
@@ -109,10 +110,10 @@ impl Origin {
     }
 }
 
-/// What became of an errand.
+/// The result of an errand.
 #[derive(Debug)]
 pub enum Back {
-    /// Handed over there, or queued and then handed over.
+    /// Delivered there, perhaps after it was queued.
     Taken(Origin),
     /// Refused; with its contents, if it was a reply.
     Refused(Origin, Reason, Option<(u8, Vec<u32>, Vec<u8>)>),
@@ -125,7 +126,7 @@ pub enum Back {
 }
 
 impl Errand {
-    /// Whether the endpoint admits it, which is of this user and has this key now.
+    /// Whether an endpoint with this user, key and admission admits it.
     pub fn is_admitted(&self, own: Uid, key: Key, admission: Admission) -> Result<(), Reason> {
         match &*self.task {
             Task::Message(Handed { key: Some((carried, user)), .. }) => {
@@ -139,7 +140,7 @@ impl Errand {
         matches!(*self.task, Task::Message(Handed { kind: Kind::Request, .. }))
     }
 
-    /// What to tell who handed it on if nobody takes it.
+    /// The result for the bundle that forwarded it, if nobody takes it.
     pub fn refuse(self, reason: Reason) -> Option<(BundleId, Back)> {
         let Errand { from, task, .. } = self;
         match *task {
@@ -163,7 +164,7 @@ pub(crate) struct Guest {
 }
 
 impl<T: Tx> State<T> {
-    /// What would go along if an endpoint moved now.
+    /// The state that would move along if the endpoint moved now.
     #[doc(hidden)] // for the home of a bundle
     pub fn pack(&self, endpoint: Endpoint) -> Result<Luggage, SendError> {
         let state = self.endpoint(endpoint)?;
@@ -196,7 +197,7 @@ impl<T: Tx> State<T> {
         })
     }
 
-    /// Packs again if that would be other luggage: a handler ran meanwhile.
+    /// Packs again if the table has changed, because a handler ran meanwhile.
     #[doc(hidden)] // for the home of a bundle
     pub fn repack(&self, endpoint: Endpoint, luggage: &mut Luggage) {
         let is_old = |state: &EndpointState| state.changes != luggage.changes;
@@ -207,20 +208,20 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// An endpoint lives in another bundle from now on. What comes for it here is handed on.
+    /// Turns an endpoint into a stub: it lives in another bundle from now on, and this one forwards what arrives for it.
     pub fn leave(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         let old = self.flows_of(endpoint);
         let state = self.endpoint_mut(endpoint)?;
         state.is_away = true;
         state.table = Vec::new();
-        // The bundle that it lives in opens flows of its own.
+        // Its new bundle opens flows of its own.
         self.close_flows(endpoint, old);
         self.admission += 1;
         self.unparking.push(endpoint);
         self.has_chores = true;
         let mut flows = Vec::new();
         for (place, index) in self.sessions.iter().zip(0u32..) {
-            // A peer on another host would only come back to the address in the name: here.
+            // A peer on another host would only call the address in the name again, which leads here.
             let Some(s) = place.session.as_ref().filter(|s| s.peer.uid != Uid::UNKNOWN) else { continue };
             let its =
                 s.flows_in.iter().zip(0u16..).filter(|(f, _)| f.destination == endpoint && f.is_open && !f.is_closing);
@@ -267,7 +268,7 @@ impl<T: Tx> State<T> {
         endpoint
     }
 
-    /// A message that came back is to be handed to the sink again: its endpoint has left meanwhile.
+    /// Queues a returned message for the sink again, because its endpoint has left meanwhile.
     pub fn return_again(&mut self, returned: Returned) {
         self.returns.push_back(returned);
         self.has_chores = true;
@@ -278,7 +279,7 @@ impl<T: Tx> State<T> {
         self.endpoints.get(endpoint).is_some_and(|e| e.is_away)
     }
 
-    /// Does what another bundle handed on.
+    /// Does an errand of another bundle.
     #[doc(hidden)] // for the home of a bundle
     pub fn do_errand<S: Sink<T>>(&mut self, errand: Errand, sink: &mut S) {
         let Some(endpoint) = self.endpoints.find(errand.endpoint) else {
@@ -291,7 +292,7 @@ impl<T: Tx> State<T> {
             }
             return;
         }
-        // The reply may come back, and nobody here can tell which peer sends replies back.
+        // The reply may be returned, and this bundle cannot tell which peer does that.
         if errand.is_request() && self.events.is_full() {
             return self.refuse_errand(errand, Reason::QueueFull);
         }
@@ -306,13 +307,13 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// What became of an errand of ours.
+    /// Handles the result of an errand of ours.
     #[doc(hidden)] // for the home of a bundle
     pub fn take_back(&mut self, back: Back) {
         match back {
             Back::Taken(origin) => self.settle_origin(&origin),
             Back::Replied(token, op, args, payload) => {
-                // For a lost peer there is nobody to tell, and it was not too large where it was given.
+                // If the peer is lost there is nobody to tell, and the size was checked where the reply was made.
                 let _ = self.reply(token, op, &args, &payload);
             }
             Back::RepliedLong(token, op, args, offset, contents) => {
@@ -326,16 +327,16 @@ impl<T: Tx> State<T> {
                     (Kind::Reply, Some((op, args, payload))) => {
                         self.push_return(&origin, reason, RETURNED_REPLY | u16::from(op), &args, &payload);
                     }
-                    // A one-way message was stored, whatever became of it then.
+                    // A one-way message counts as stored, whatever became of it then.
                     _ => {}
                 }
-                // Behind the return: its flow may close now.
+                // After the return, because its flow may close now.
                 self.settle_origin(&origin);
             }
         }
     }
 
-    /// What is to be said of messages of other bundles that this one has not answered, for it ends.
+    /// The results for unanswered messages of other bundles, because this bundle ends.
     #[doc(hidden)] // for the home of a bundle
     pub fn abandon_guests(&mut self) -> Vec<(BundleId, Back)> {
         let open = std::mem::take(&mut self.guests).into_values().filter(|guest| guest.is_open);
@@ -343,14 +344,15 @@ impl<T: Tx> State<T> {
         ended.chain(std::mem::take(&mut self.backs)).collect()
     }
 
-    /// Answers to errands that wait to be carried back.
+    /// Passes on the results of errands that wait to be carried back.
     pub(crate) fn carry_back<S: Sink<T>>(&mut self, sink: &mut S) {
         for (to, back) in self.backs.drain(..) {
             sink.carry_back(to, back);
         }
     }
 
-    /// Hands a message on, behind those that waited there. Its flow's credit and slot stay taken until its answer comes back.
+    /// Forwards a message, after those that waited there. The credit and slot of its flow stay taken until the result
+    /// comes back.
     pub(crate) fn hand_on<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
         while let Some(parked) = self.endpoints.get_mut(message.endpoint).and_then(|e| e.parked.pop_front()) {
             self.hand_on_parked(message.endpoint, parked, sink);
@@ -366,7 +368,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// The same of one whose bytes count already, or of a guest.
+    /// The same for a message whose bytes are already counted, or for a guest.
     fn hand_on_counted<S: Sink<T>>(
         &mut self,
         message: &Delivery<'_>,
@@ -394,7 +396,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Hands a message on that waited at an endpoint when it left.
+    /// Forwards a message that waited at an endpoint when the endpoint left.
     pub(crate) fn hand_on_parked<S: Sink<T>>(&mut self, endpoint: Endpoint, parked: Parked, sink: &mut S) {
         let bytes = Parked::bytes(parked.args.len(), parked.payload.len());
         let message = parked.message(endpoint);
@@ -414,12 +416,12 @@ impl<T: Tx> State<T> {
         } else if message.session.index == GUEST {
             self.uncount_parked(*message.session, bytes);
         } else if parked.head.is(Kind::Unreliable) {
-            // It took its source and key along.
+            // An unreliable message took its source and key along, so nothing else refers to them.
             self.settle_parked(&parked);
         }
     }
 
-    /// Hands on what was handed on to us, as if it had not been here.
+    /// Forwards a guest message once more, with its original sender.
     fn pass_on_guest<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
         let endpoint = self.endpoints.get(message.endpoint).ok_or(Reason::NoSuchEndpoint)?.id;
         let guest = self.guests.remove(&message.session.life).ok_or(Reason::PeerLost)?;
@@ -435,7 +437,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A message of an endpoint that is away came back. Gives it back if nobody takes it.
+    /// Forwards a returned message to an endpoint that is away. Returns the message if nobody takes it.
     pub(crate) fn hand_on_returned<S: Sink<T>>(&mut self, returned: Returned, sink: &mut S) -> Option<Returned> {
         let state = self.endpoints.get(returned.endpoint);
         let Some(endpoint) = state.filter(|e| e.is_away).map(|e| e.id) else { return Some(returned) };
@@ -459,14 +461,15 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The endpoint was released: it may be adopted at any moment, of which this bundle hears later. Or it is to stay after all.
+    /// Sets whether the endpoint was released. A released endpoint may be adopted at any moment, and this bundle learns
+    /// of it later.
     pub fn set_leaving(&mut self, endpoint: Endpoint, is_leaving: bool) {
         if let Ok(state) = self.endpoint_mut(endpoint) {
             state.is_leaving = is_leaving;
         }
     }
 
-    /// Hands completions on to the endpoints that asked for them, wherever they live by now: here, perhaps.
+    /// Forwards completions to the endpoints that asked for them, wherever they live by now, perhaps here.
     pub(crate) fn hand_on_completions<S: Sink<T>>(&mut self, sink: &mut S) {
         for (endpoint, completion) in std::mem::take(&mut self.completed_away) {
             let state = self.endpoints.get(endpoint);
@@ -478,8 +481,8 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The peer says that the destination of a flow lives in another bundle: it is called again. Until it is reached there,
-    /// messages go by this flow.
+    /// The peer reports that the destination of a flow lives in another bundle: call it again. Until that call
+    /// succeeds, messages use this flow.
     pub(crate) fn call_again(&mut self, session: u32, flow: u16) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow))) else { return };
         let (endpoint, destination) = (out.source, out.destination);
@@ -492,7 +495,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    // ---- guests: messages that other bundles handed on
+    // ---- guests: messages that other bundles forwarded
 
     fn receive_handed<S: Sink<T>>(&mut self, endpoint: Endpoint, from: BundleId, message: Handed, sink: &mut S) {
         let Handed { kind, op, args, payload, source, origin, placed, .. } = message;
@@ -518,7 +521,7 @@ impl<T: Tx> State<T> {
         self.serve_parked(endpoint, parked, sink);
     }
 
-    /// A guest was handed over.
+    /// A guest was delivered.
     pub(crate) fn guest_is_taken(&mut self, session: SessionId) {
         let Some(guest) = self.guests.get_mut(&session.life).filter(|_| session.index == GUEST) else { return };
         if let Some(origin) = guest.origin.take() {
@@ -580,7 +583,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A guest goes back.
+    /// A guest was refused and goes back.
     pub(crate) fn bounce_guest(&mut self, message: &Delivery<'_>, reason: Reason) {
         let Some(guest) = self.guests.remove(&message.session.life) else { return };
         let Guest { from, origin, token, is_open, .. } = guest;
@@ -612,7 +615,7 @@ impl<T: Tx> State<T> {
 
     // ---- what comes back
 
-    /// A message that was handed on is out of its queue.
+    /// A forwarded message has left its queue.
     fn settle_origin(&mut self, origin: &Origin) {
         self.uncount_parked(origin.session, origin.bytes);
         if origin.kind == Kind::Reply {

@@ -1,5 +1,5 @@
-//! What is done with bytes of long messages that arrive: they are placed into the segment of their endpoint. A message whose bytes
-//! cannot be placed is refused as a whole, when all of it has come.
+//! Receiving long messages: their bytes are placed into the segment of their endpoint. A message whose bytes cannot be
+//! placed is refused as a whole, once all of it has arrived.
 
 use crate::bulk::Placement;
 use crate::client::Sink;
@@ -14,7 +14,7 @@ use weft_wire::path::{Record, Tx};
 use weft_wire::record::{BEGUN, OF_REPLY, RETURNED_LONG, WINDOW};
 use weft_wire::{Certainty, Credit, Head, HeadWords, Kind, Reason};
 
-/// Whose bytes a record brings.
+/// The long message that a record belongs to.
 #[derive(Clone, Copy)]
 struct Whose {
     session: u32,
@@ -24,7 +24,7 @@ struct Whose {
 }
 
 impl Whose {
-    /// Those of a record whose slot may have one mark.
+    /// The message of a record whose slot may carry one mark.
     fn of(session: u32, head: HeadWords, side: Side, mark: u16) -> Result<Whose, Violation> {
         let slot = head.slot() & !mark;
         match slot < WINDOW as u16 {
@@ -35,7 +35,7 @@ impl Whose {
 }
 
 impl<T: Tx> State<T> {
-    /// Takes a record of a long message, or a word about one.
+    /// Takes a record of a long message, or a report about one.
     pub(crate) fn receive_long<S: Sink<T>>(
         &mut self,
         id: &SessionId,
@@ -53,14 +53,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Bytes of a long message that others follow.
+    /// Takes a piece of a long message that is not the last one.
     fn receive_piece(&mut self, id: &SessionId, record: &Record<'_>) -> Result<(), Violation> {
         let side = if record.head.slot() & OF_REPLY != 0 { Side::Out } else { Side::In };
         let whose = Whose::of(id.index, record.head, side, OF_REPLY)?;
         self.expects(whose)?;
         let mut arriving = match (record.args, self.take_arriving(whose)) {
             (&[a, b, c, d], None) => self.begin(whose, Placed { offset: whole([a, b]), len: whole([c, d]) })?,
-            // Only the first one may have none.
+            // Only the first piece may be empty.
             ([], Some(arriving)) if !record.payload.is_empty() => arriving,
             _ => return Err(Violation),
         };
@@ -71,7 +71,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A long request is here as a whole.
+    /// Takes the last record of a long request.
     fn receive_long_request<S: Sink<T>>(
         &mut self,
         id: &SessionId,
@@ -102,7 +102,8 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A long reply is here as a whole. Its request ends with it, behind the word that it was taken: the slot is not free before.
+    /// Takes the last record of a long reply. The request ends after the peer was told that the reply was taken; its
+    /// slot is not free before.
     fn receive_long_reply<S: Sink<T>>(
         &mut self,
         id: &SessionId,
@@ -117,7 +118,7 @@ impl<T: Tx> State<T> {
         let asked = out.end_long(whose.slot)?;
         let completion = out.slots.get_mut(usize::from(whose.slot)).and_then(|kept| kept.completion.take());
         let get = asked.filter(|kept| matches!(kept.what, What::Get { .. }));
-        // Who asked for bytes said itself what is to be done with them.
+        // The endpoint that asked for the bytes set the operation and arguments itself.
         let (op, args) = match &get {
             Some(_) if !said.is_empty() => return Err(Violation),
             Some(kept) => (kept.op, &kept.args[..]),
@@ -126,7 +127,7 @@ impl<T: Tx> State<T> {
         let head = plain(Kind::Reply, op, args.len(), whose);
         let message = Delivery::new(endpoint, id, Record { head, args, payload: &[] }, false);
         completion.into_iter().for_each(|completion| self.complete(endpoint, completion));
-        // The flow does not close meanwhile.
+        // Keeps the flow from closing meanwhile.
         self.count_held_reply(*id, whose.flow, true);
         let taken = match arriving.refused {
             Some(reason) => Err(reason),
@@ -160,7 +161,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A request for bytes of the segment here. No handler hears of it.
+    /// Takes a request for bytes of a segment here. No handler runs.
     fn receive_get(&mut self, id: &SessionId, record: &Record<'_>) -> Result<(), Violation> {
         let whose = Whose::of(id.index, record.head, Side::In, 0)?;
         let (&[a, b, c, d, e, f], true) = (record.args, record.payload.is_empty()) else { return Err(Violation) };
@@ -181,7 +182,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A long reply of ours was taken.
+    /// The peer has taken a long reply of ours.
     fn receive_taken(&mut self, session: u32, record: &Record<'_>) -> Result<(), Violation> {
         let whose = Whose::of(session, record.head, Side::In, 0)?;
         match (record.args, record.payload) {
@@ -214,7 +215,7 @@ impl<T: Tx> State<T> {
         Ok(kept)
     }
 
-    /// Whether bytes may come for a slot: a request's for one that is free, a reply's for one that is taken.
+    /// Whether bytes may arrive for a slot: of a request if the slot is free, of a reply if it is taken.
     fn expects(&mut self, Whose { session, side, flow, slot }: Whose) -> Result<(), Violation> {
         let is_taken = |taken: u32| taken >> slot & 1 != 0;
         let is_expected = match side {
@@ -222,7 +223,7 @@ impl<T: Tx> State<T> {
             Side::Out => {
                 let out = self.flow_out(session, flow)?;
                 let kept = out.longs.as_ref().and_then(|longs| longs.kept.get(&slot));
-                // Nobody can answer what has not left.
+                // The peer cannot answer a request that has not left completely.
                 is_taken(out.window.taken()) && kept.is_none_or(|kept| kept.has_left)
             }
         };
@@ -233,7 +234,7 @@ impl<T: Tx> State<T> {
         self.live(whose.session)?.longs(whose.side, whose.flow)?.arriving.remove(&whose.slot)
     }
 
-    /// A long message begins.
+    /// Begins a long message.
     fn begin(&mut self, whose: Whose, placed: Placed) -> Result<Arriving, Violation> {
         let Whose { session, side, flow, slot } = whose;
         let longs = match side {
@@ -242,7 +243,7 @@ impl<T: Tx> State<T> {
         };
         if let (Side::Out, Some(&What::Get { len, offset, .. })) = (side, longs.kept.get(&slot).map(|kept| &kept.what))
         {
-            // Who asked for bytes said itself how many, and where they go.
+            // The endpoint that asked for the bytes set their number and place itself.
             if placed != (Placed { offset, len }) {
                 return Err(Violation);
             }
@@ -251,7 +252,7 @@ impl<T: Tx> State<T> {
         Ok(Arriving { placement: Placement::new(placed.offset, placed.len), placed, refused })
     }
 
-    /// The last bytes of a long message have come. Returns its arguments, and where it was placed.
+    /// Takes the last bytes of a long message. Returns its arguments, and where it was placed.
     fn finish<'a>(&mut self, whose: Whose, record: &Record<'a>) -> Result<(&'a [u32], Arriving), Violation> {
         let has_begun = record.head.slot() & BEGUN != 0;
         let (args, mut arriving) = match (has_begun, self.take_arriving(whose)) {
@@ -270,14 +271,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Places the next bytes. From the first ones on that cannot be placed, none are.
+    /// Places the next bytes. Once some bytes could not be placed, later ones are not placed either.
     fn place(&mut self, whose: Whose, arriving: &mut Arriving, bytes: &[u8]) -> Result<(), Violation> {
         if bytes.is_empty() {
             return Ok(());
         }
         let at = arriving.placement.next(bytes.len()).map_err(|_| Violation)?;
         if arriving.refused.is_none() {
-            // The endpoint, its key or its segment may be another than at the beginning.
+            // The endpoint, its key or its segment may have changed since the beginning.
             let here = Placed { offset: at, len: bytes.len() as u64 };
             let placed = self.may_touch(whose, here).and_then(|()| {
                 let segment = self.endpoints.get(self.owner(whose)).and_then(|endpoint| endpoint.segment.get());
@@ -298,7 +299,7 @@ impl<T: Tx> State<T> {
         owner.unwrap_or(Endpoint::NONE)
     }
 
-    /// Whether a message may touch bytes of its endpoint's segment now. Whoever was asked may answer into it.
+    /// Whether a message may access bytes of its endpoint's segment now. A peer that was asked may always write its answer.
     fn may_touch(&self, whose: Whose, bytes: Placed) -> Result<(), Reason> {
         let Placed { offset, len } = bytes;
         let endpoint = self.endpoints.get(self.owner(whose)).ok_or(Reason::NoSuchEndpoint)?;
@@ -319,11 +320,11 @@ impl<T: Tx> State<T> {
 
 /// The head of a long message as its client sees it.
 fn plain(kind: Kind, op: u8, args: usize, Whose { flow, slot, .. }: Whose) -> HeadWords {
-    // Within the limits: there are no more arguments than came.
+    // Within the limits, because there are no more arguments than in the record.
     Head { op, args: args as u8, flow, slot, ..Head::new(kind) }.into()
 }
 
-/// What says that a long reply goes back.
+/// The head of the record that returns a long reply.
 fn head_of_return(Whose { flow, slot, .. }: Whose, reason: Reason) -> Head {
     head(Kind::Return, reason.code(), flow, RETURNED_LONG | slot, Credit::default())
 }

@@ -1,4 +1,4 @@
-//! What a bundle does with a record that arrived: the dispatch, and the ends of our own messages.
+//! Receiving: dispatch of records that arrived, and the ends of our own messages.
 
 use crate::client::Sink;
 use crate::endpoint::{Endpoint, Parked};
@@ -12,24 +12,27 @@ use weft_wire::record::{ASK_STORED, GO_ON, MOVED, ORDERED, RETURNED_LONG, RETURN
 use weft_wire::setup::Open;
 use weft_wire::{Certainty, Credit, HeadWords, Kind, Reason};
 
-/// Each eighth reply ends the visit to its session: a quarter of a window. A reply gives back a slot, which its owner is to use before all the others
-/// have come too: two processes that hand a whole window to and fro wait for each other (32 under way: 22 ns a pair instead of 20).
+/// Every eighth reply, a quarter of a window, ends the visit to its session. A reply frees a slot, and the program
+/// should use it before all other replies have arrived; otherwise two processes that exchange whole windows wait for
+/// each other.
 const REPLIES_MOST: u64 = 8;
-/// Each fourth does where the other process is far (75 ns a pair instead of 87). Divides the one above, so that most replies need one look.
+/// Every fourth reply ends the visit if the other process is far. A divisor of the number above, so that most replies
+/// need one check.
 const REPLIES_MOST_FAR: u64 = 4;
 
-/// The peer wrote what no weft writes.
+/// The peer broke the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Violation;
 
-/// Why a record is not simply done with.
+/// Why a record needs more than being dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trouble {
     /// The peer broke the protocol.
     Violation,
-    /// A one-way message was refused, and its return waits for room: the record is to be held until then.
+    /// A one-way message was refused and its return waits for room. The record must be held until then.
     Unreturned(Reason),
-    /// It was taken, and is the last one of this visit: the client [wants no more](State::end_visit), or it is the last of some replies.
+    /// The record was taken and is the last one of this visit: the client [wants no more](State::end_visit), or enough
+    /// replies were taken.
     Enough,
 }
 
@@ -39,13 +42,13 @@ impl From<Violation> for Trouble {
     }
 }
 
-/// How a message fared that was not simply handed over.
+/// What became of a message that was not simply delivered.
 enum Outcome {
     /// Queued at the endpoint.
     Parked,
     /// Sent back.
     Refused,
-    /// To be sent back when there is room.
+    /// It has to be sent back when there is room.
     Unreturned(Reason),
 }
 
@@ -90,7 +93,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Takes a message that might have been lost. Whoever may not have it, or has no room: it is lost now.
+    /// Takes an unreliable message. If its endpoint does not admit it or has no room, it is dropped.
     pub(crate) fn receive_unreliable<S: Sink<T>>(
         &mut self,
         id: &SessionId,
@@ -98,9 +101,9 @@ impl<T: Tx> State<T> {
         sink: &mut S,
     ) -> Result<(), Trouble> {
         self.end_run()?;
-        // Its flow may not be open yet: what opens it goes another way.
+        // Its flow may not be open yet, because the open travels separately.
         let flow = self.session(*id).and_then(|s| s.flows_in.get(usize::from(record.head.flow())));
-        // One that comes late may be of a flow that had the number before.
+        // A late message may belong to an earlier flow with the same number.
         let flow = flow.filter(|f| f.is_open && !f.is_closing && f.generation == record.head.slot());
         let (true, Some(flow)) = (record.head.is(Kind::Unreliable), flow) else {
             self.counters.unreliable_dropped += 1;
@@ -135,7 +138,7 @@ impl<T: Tx> State<T> {
         record: Record<'_>,
         sink: &mut S,
     ) -> Result<(), Violation> {
-        // So that the credit of what came before it can ride on its reply.
+        // So that the credit of earlier messages can ride on its reply.
         self.end_run()?;
         let head = record.head;
         let admission = self.admission;
@@ -177,7 +180,7 @@ impl<T: Tx> State<T> {
             Ok(()) => self.run.count(lines, asked),
             Err(reason) => self.refuse_send(&message, reason, sink)?,
         }
-        // Seldom: not stored for each message.
+        // Rare, so it is not stored for each message.
         if self.has_enough {
             self.has_enough = false;
             return Err(Trouble::Enough);
@@ -185,7 +188,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// A one-way message of another flow than the one before, or the first in another state of things.
+    /// Begins a run: a one-way message of another flow than the last one, or the first after the state has changed.
     #[inline(never)]
     fn begin_run(&mut self, id: &SessionId, head: HeadWords) -> Result<(), Violation> {
         self.end_run()?;
@@ -213,7 +216,7 @@ impl<T: Tx> State<T> {
         let Run { session, flow, endpoint, messages, lines, asked, .. } = self.run;
         self.events.mute(endpoint, messages);
         (self.run.messages, self.run.lines, self.run.asked) = (0, 0, false);
-        // Lost meanwhile: nobody is left to be told.
+        // The session was lost meanwhile, so there is nobody to tell.
         let Some(s) = self.live(session) else { return Ok(()) };
         let state = s.flows_in.get_mut(usize::from(flow)).ok_or(Violation)?;
         if !state.due.on_arrived(messages, lines, Grant::V1) {
@@ -227,7 +230,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Hands a long request over, queues or refuses it.
+    /// Delivers, queues or refuses a long request.
     pub(crate) fn deliver_request<S: Sink<T>>(&mut self, message: &Delivery<'_>, head: HeadWords, sink: &mut S) {
         if self.becomes_plain(message.endpoint, message.session.index, head) {
             self.counters.requests_delivered += 1;
@@ -239,7 +242,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Hands a long reply over or queues it.
+    /// Delivers or queues a long reply.
     ///
     /// # Errors
     /// If it is refused: the caller sends it back.
@@ -261,7 +264,7 @@ impl<T: Tx> State<T> {
         taken
     }
 
-    /// Whether a request that no client hears of is admitted: by its endpoint, or by the segment that a stub shares.
+    /// Whether a request that no client sees is admitted: by its endpoint, or by the segment that a stub shares.
     pub(crate) fn admit_here(&self, message: &Delivery<'_>) -> Result<(), Reason> {
         match self.is_away(message.endpoint) {
             true => self.check_backlog(message),
@@ -269,7 +272,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A one-way message that is not plainly handed to the sink.
+    /// A one-way message that is not simply delivered to the sink.
     #[cold]
     #[inline(never)]
     fn receive_unplain<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Trouble> {
@@ -293,7 +296,7 @@ impl<T: Tx> State<T> {
     #[cold]
     #[inline(never)]
     fn refuse_send<S: Sink<T>>(&mut self, message: &Delivery<'_>, reason: Reason, sink: &mut S) -> Result<(), Trouble> {
-        // The sender knows by their number which message it is that comes back.
+        // The sender identifies the returned message by the number of those stored before it.
         self.end_run()?;
         if self.is_away(message.endpoint) {
             self.counters.delivered -= 1;
@@ -330,7 +333,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The return of a one-way message waits for room. A peer that does not read what comes back to it is cut off.
+    /// The return of a one-way message waits for room. A peer that does not read its returned messages is cut off.
     fn unreturned(&mut self, message: &Delivery<'_>, reason: Reason) -> Trouble {
         match self.live(message.session.index) {
             Some(s) if s.backlog_bytes > 2 * s.limits.backlog_bytes => Trouble::Violation,
@@ -369,7 +372,8 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A reply by a flow that is draining. The flow closes after the reply was handed over, for the client may refuse it.
+    /// A reply on a flow that is draining. The flow closes only after the reply was delivered, because the client may
+    /// refuse it.
     #[cold]
     #[inline(never)]
     fn receive_last_reply<S: Sink<T>>(
@@ -394,7 +398,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Whether the reply that was delivered last is the last one of its visit.
+    /// Whether the last delivered reply ends its visit.
     #[inline(always)]
     fn ends_visit(&self, id: &SessionId) -> bool {
         let replies = self.counters.replies_delivered;
@@ -402,8 +406,8 @@ impl<T: Tx> State<T> {
             && (replies % REPLIES_MOST == 0 || self.session(*id).is_some_and(|s| s.tx.is_far()))
     }
 
-    /// Whether a message can be handed over without further ado: admitted, and not to be queued. If so, its flow's messages
-    /// need no second look until something changes.
+    /// Whether a message can be delivered at once: admitted, and not to be queued. If so, later messages of its flow
+    /// need no check until something changes.
     #[cold]
     #[inline(never)]
     pub(crate) fn becomes_plain(&mut self, endpoint: Endpoint, session: u32, head: HeadWords) -> bool {
@@ -427,13 +431,13 @@ impl<T: Tx> State<T> {
         if events.mask(endpoint).not_empty {
             *admitted = admission;
         } else if !head.is(Kind::Send) {
-            // Not noted as admitted, so that the next one is counted here too. One-way messages are counted by their run.
+            // Not marked as admitted, so that the next one is counted here too. Runs count one-way messages.
             events.mute(endpoint, 1);
         }
         !head.is(Kind::Request) || s.backlog_bytes <= s.limits.backlog_bytes
     }
 
-    /// What a reply brings beside itself.
+    /// Handles what a reply carries besides itself: a completion and credit.
     #[inline(never)]
     fn after_reply(&mut self, session: u32, head: HeadWords) -> Result<(), Violation> {
         let out = self.flow_out(session, head.flow())?;
@@ -445,7 +449,7 @@ impl<T: Tx> State<T> {
         self.take_credit(session, head.flow(), messages.into(), lines.into(), messages.into())
     }
 
-    /// Whatever is not plainly handed to the sink: messages that are refused, queued at their endpoint, or handed on.
+    /// Handles messages that are not simply delivered: they are refused, queued at their endpoint, or forwarded.
     #[cold]
     #[inline(never)]
     fn hold_or_refuse<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Outcome {
@@ -456,7 +460,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Queues a message at its endpoint, or hands it on.
+    /// Queues a message at its endpoint, or forwards it.
     pub(crate) fn hold<S: Sink<T>>(&mut self, message: &Delivery<'_>, sink: &mut S) -> Result<(), Reason> {
         match self.is_away(message.endpoint) {
             true => self.hand_on(message, sink),
@@ -468,7 +472,7 @@ impl<T: Tx> State<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn send_back(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
-        // A client that took the token answers the request, whatever else it says.
+        // A client that took the token will answer the request, even if it refuses the message.
         if message.kind() == MessageKind::Request && !message.is_open.replace(false) {
             return true;
         }
@@ -488,8 +492,8 @@ impl<T: Tx> State<T> {
         self.check_backlog(message)
     }
 
-    /// Whether a request may be answered: not if its sender leaves too many answers unread, nor if it sends them back and the
-    /// program is to take events first.
+    /// Whether a request may be answered: not if its sender leaves too many answers unread, nor if the sender returns
+    /// replies and the program has to take events first.
     pub(crate) fn check_backlog(&self, message: &Delivery<'_>) -> Result<(), Reason> {
         let s = self.session(*message.session).ok_or(Reason::PeerLost)?;
         let is_too_much = s.backlog_bytes > s.limits.backlog_bytes || (s.replies_returned > 0 && self.events.is_full());
@@ -529,7 +533,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Hands over what waits at endpoints that are served again. Returns how many messages.
+    /// Delivers what waits at endpoints that are served again. Returns the number of messages.
     pub(crate) fn unpark<S: Sink<T>>(&mut self, sink: &mut S, budget: u32) -> u32 {
         let mut work = 0;
         while let Some(&endpoint) = self.unparking.last() {
@@ -545,7 +549,7 @@ impl<T: Tx> State<T> {
                 if let Some(state) = self.endpoints.get_mut(endpoint) {
                     state.parked.push_front(parked);
                 }
-                // Begin with another one next time, so that a full budget starves nobody.
+                // Begin with another endpoint next time, so that a full budget starves none.
                 self.unparking.rotate_right(1);
                 break;
             }
@@ -575,7 +579,7 @@ impl<T: Tx> State<T> {
             return self.hand_on_parked(endpoint, parked, sink);
         }
         match (taken, message.kind()) {
-            // It was stored, so it counts as delivered whatever the sink says.
+            // It was stored, so it counts as delivered whatever the sink returns.
             (_, MessageKind::OneWay) => self.settle_parked(&parked),
             (Err(reason), MessageKind::Reply) if Self::is_guest(parked.session) => _ = self.bounce(&message, reason),
             (_, MessageKind::Reply) => {}
@@ -590,14 +594,14 @@ impl<T: Tx> State<T> {
         self.note_reply_done(&parked);
     }
 
-    /// A reply that was queued is done with, whatever became of it.
+    /// A queued reply has left the queue, whatever became of it.
     pub(crate) fn note_reply_done(&mut self, parked: &Parked) {
         if parked.head.is(Kind::Reply) {
             self.count_held_reply(parked.session, parked.head.flow(), false);
         }
     }
 
-    /// Whether a session's peer may have so many bytes more queued here.
+    /// Whether a session's peer may have `bytes` more queued here.
     pub(crate) fn check_room(&self, session: SessionId, bytes: usize) -> Result<(), Reason> {
         let s = self.session(session).ok_or(Reason::PeerLost)?;
         let (of_session, total) = (s.parked_bytes.saturating_add(bytes), self.parked_bytes.saturating_add(bytes));
@@ -607,7 +611,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// So many bytes more are queued here.
+    /// Counts `bytes` more that are queued here.
     pub(crate) fn count_parked(&mut self, session: SessionId, bytes: usize) {
         self.parked_bytes = self.parked_bytes.saturating_add(bytes);
         if let Some(s) = self.session_mut(session) {
@@ -615,7 +619,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// So many bytes are not queued any more.
+    /// Counts `bytes` that are no longer queued.
     pub(crate) fn uncount_parked(&mut self, session: SessionId, bytes: usize) {
         self.parked_bytes = self.parked_bytes.saturating_sub(bytes);
         if let Some(s) = self.session_mut(session) {
@@ -623,13 +627,13 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A message is out of its endpoint's queue.
+    /// A message has left its endpoint's queue.
     pub(crate) fn note_unparked(&mut self, parked: &Parked) {
         self.uncount_parked(parked.session, Parked::bytes(parked.args.len(), parked.payload.len()));
     }
 
-    /// Gives the credit of a one-way message that was queued back, once it is out of the queue. One that may be lost has none, but its
-    /// flow may close now.
+    /// Returns the credit of a one-way message that has left the queue. An unreliable one has no credit, but its flow
+    /// may close now.
     pub(crate) fn settle_parked(&mut self, parked: &Parked) {
         let Some(s) = self.session_mut(parked.session) else { return };
         let Some(state) = s.flows_in.get_mut(usize::from(parked.head.flow())) else { return };
@@ -656,7 +660,7 @@ impl<T: Tx> State<T> {
         args: &[u32],
         payload: &[u8],
     ) -> Result<(), Violation> {
-        // What came before it is noted before anything is told.
+        // Note earlier messages before anything is reported.
         self.end_run()?;
         let record = &Record { head, args, payload };
         let (flow, slot) = (record.head.flow(), record.head.slot());
@@ -700,7 +704,7 @@ impl<T: Tx> State<T> {
         if marks & !ORDERED != 0 {
             return Err(Violation);
         }
-        // The key is checked with every message: it may change.
+        // The key is checked with every message, because it may change.
         let destination = self.endpoints.find_opened(&open).unwrap_or(Endpoint::NONE);
         let s = self.live(session).ok_or(Violation)?;
         let source = s.name_of(open.source, open.uid);
@@ -762,7 +766,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// The sender of an ordered flow has all that was refused, and begins anew.
+    /// The sender of an ordered flow has got back all refused messages and starts again.
     fn receive_go_on(&mut self, session: u32, flow: u16) -> Result<(), Violation> {
         self.flow_in(session, flow)?.stopped = None;
         Ok(())
@@ -796,7 +800,7 @@ impl<T: Tx> State<T> {
     fn receive_returned_send(&mut self, session: u32, record: &Record<'_>, reason: Reason) -> Result<(), Violation> {
         let flow = record.head.flow();
         let out = self.flow_out(session, flow)?;
-        // What was stored before it has been told before it, so it is the next one.
+        // Messages stored before it were reported before it, so it is the next one.
         let is_this = out.completions.front().is_some_and(|&(number, _)| number == out.stored + 1);
         let completion = if is_this { out.completions.pop_front().map(|(_, completion)| completion) } else { None };
         if !out.credit.refund(1, record.head.lines()) || !out.on_stored(1) {
@@ -846,7 +850,7 @@ impl<T: Tx> State<T> {
         if s.replies_returned > replies_sent {
             return Err(Violation);
         }
-        // While the program is to take events, this peer's requests are refused from now on.
+        // From now on this peer's requests are refused while the program has to take events.
         let is_first = s.replies_returned == 1;
         self.admission += u64::from(is_first);
         Ok(endpoint)

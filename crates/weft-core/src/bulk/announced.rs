@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use weft_wire::Reason;
 
-/// A receiver's wish for contents that it was told of.
+/// A receiver's request to send announced contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Demand {
-    /// What their sender called them.
+    /// The sender's number for the contents.
     pub number: u32,
-    /// What the receiver calls the room for them: the pieces say that.
+    /// The receiver's number for the room, which the pieces carry.
     pub into: u32,
-    /// How many bytes of them it wants.
+    /// How many bytes the receiver wants.
     pub bytes: u64,
 }
 
-/// What one peer was told of, by number, and has not fetched.
+/// Contents that were announced to one peer and not fetched yet, by number.
 ///
-/// The peer may know of contents before they are here: if it refused a message for want of memory, it fetches the contents when it has
-/// memory, which may be before the message is back. Such demands are kept until then, within a bound.
+/// A demand may arrive before the contents are here: a peer that refused a message for lack of memory fetches the
+/// contents once it has memory, and the refused message may not be back yet. Such demands are kept until then, up to a
+/// bound.
 #[derive(Debug)]
 pub struct Announced<S> {
     waiting: BTreeMap<u32, (S, usize)>,
@@ -26,23 +27,24 @@ pub struct Announced<S> {
 }
 
 impl<S> Announced<S> {
-    /// Nothing. So many demands may come before the contents are here.
+    /// No contents. At most `early_most` demands are kept that arrive before their contents.
     pub fn new(early_most: usize) -> Announced<S> {
         Announced { waiting: BTreeMap::new(), early: BTreeMap::new(), early_most }
     }
 
-    /// Keeps contents of so many bytes until the peer fetches them. Returns a demand that came before, which the client
-    /// [answers](Announced::answer) now.
+    /// Keeps contents of `len` bytes until the peer fetches them. Returns a demand that arrived earlier, which the
+    /// client [answers](Announced::answer) now.
     #[must_use = "a demand that came before is to be answered now"]
     pub fn add(&mut self, number: u32, contents: S, len: usize) -> Option<Demand> {
         self.waiting.insert(number, (contents, len));
         self.early.remove(&number)
     }
 
-    /// Takes a demand of the peer. Returns the contents and how many bytes of them are to be sent, or `None` if they are not here yet.
+    /// Takes a demand of the peer. Returns the contents and how many bytes of them to send, or `None` if they are not here yet.
     ///
     /// # Errors
-    /// [`Reason::Violation`] if the peer wants more bytes than there are, the same contents twice, or too many that are not here.
+    /// [`Reason::Violation`] if the peer wants more bytes than there are, the same contents twice, or too many contents
+    /// that are not here.
     pub fn answer(&mut self, demand: Demand) -> Result<Option<(S, usize)>, Reason> {
         let number = demand.number;
         let Some(&(_, len)) = self.waiting.get(&number) else {

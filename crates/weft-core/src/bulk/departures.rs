@@ -1,4 +1,4 @@
-//! What is to leave to a destination, and whose turn it is.
+//! The transfers that wait to be sent to a destination, and the turns of destinations.
 
 use super::Piece;
 use crate::message::SendError;
@@ -9,7 +9,7 @@ use weft_wire::path::Tx;
 /// Bytes that are sent to a destination before others have their turn.
 pub(super) const TURN: usize = 1 << 20;
 
-/// Bytes that a piece counts for at least: a message takes a line, however few bytes it carries.
+/// The minimum number of bytes that a piece counts for: a message takes a line, however few bytes it carries.
 const LEAST: usize = 64;
 
 /// What is left of a destination's turn.
@@ -44,7 +44,7 @@ impl Turns {
     }
 }
 
-/// How far [`Departures::send`] came.
+/// How far [`Departures::send`] got.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "what has left, or never will, is no longer among the departures"]
 pub enum Step<J> {
@@ -52,13 +52,14 @@ pub enum Step<J> {
     Left(J),
     /// A transfer cannot be sent any further. There may be more to send.
     Never(J, SendError),
-    /// There is nothing to send, or no room, or the turn is over and the client knows that. Room and turns are told.
+    /// There is nothing to send, or no room, or the turn is over and the client knows. The client is told of room and
+    /// of its next turn.
     Stopped,
     /// The turn is over, and there is more to send: see [`Turns::come_again`].
     TurnIsOver,
 }
 
-/// A transfer of which not all has left.
+/// A transfer that has not left completely.
 #[derive(Debug)]
 struct Departure<J> {
     of: J,
@@ -66,8 +67,8 @@ struct Departure<J> {
     next: Piece,
 }
 
-/// The transfers to one destination of which not all has left, in the order in which they were posted. All pieces of a transfer leave
-/// before the first one of the next.
+/// The transfers to one destination that have not left completely, in the order in which they were posted. All pieces
+/// of a transfer leave before the first one of the next.
 #[derive(Debug)]
 pub struct Departures<J> {
     waiting: VecDeque<Departure<J>>,
@@ -84,18 +85,18 @@ impl<J> Default for Departures<J> {
 }
 
 impl<J> Departures<J> {
-    /// Puts a transfer of so many bytes behind the others. Sends nothing yet.
+    /// Queues a transfer of `len` bytes behind the others. Sends nothing yet.
     pub fn post(&mut self, of: J, len: usize) {
         self.waiting.push_back(Departure { of, len, next: Piece::numbered(0, len) });
     }
 
-    /// Puts a transfer before the first one that `is_later` selects. None of those may have begun. Sends nothing yet.
+    /// Queues a transfer before the first one that `is_later` selects. None of the selected may have begun. Sends nothing yet.
     pub fn post_before(&mut self, of: J, len: usize, is_later: impl Fn(&J) -> bool) {
         let at = self.waiting.iter().position(|other| is_later(&other.of)).unwrap_or(self.waiting.len());
         self.waiting.insert(at, Departure { of, len, next: Piece::numbered(0, len) });
     }
 
-    /// Whether the first transfer has at least so many bytes, of which none has left.
+    /// Whether the first transfer has at least `bytes` bytes and none has left.
     #[inline(always)]
     pub fn begins_with(&self, bytes: usize) -> bool {
         self.waiting.front().is_some_and(|first| first.len >= bytes && first.next.at == 0)
@@ -130,13 +131,13 @@ impl<J> Departures<J> {
         Step::Stopped
     }
 
-    /// A message to the destination found no room, so pieces find none either until there is.
+    /// Notes that a message to the destination found no room, so that pieces are not tried until there is room.
     #[inline(always)]
     pub fn set_full(&mut self) {
         self.is_full = true;
     }
 
-    /// There may be room again: a can-send event has come.
+    /// Notes that there may be room again, because a can-send event arrived.
     pub fn on_room(&mut self) {
         self.is_full = false;
     }
@@ -146,7 +147,8 @@ impl<J> Departures<J> {
         self.awaits_turn = false;
     }
 
-    /// Takes out the first transfer if it is a certain one: nothing more of it is sent. Only of the first one pieces can have left.
+    /// Removes the first transfer if `is_it` selects it: nothing more of it is sent. Only of the first transfer pieces
+    /// can have left.
     pub fn withdraw_first(&mut self, is_it: impl FnOnce(&J) -> bool) -> Option<J> {
         let is_it = self.waiting.front().is_some_and(|first| is_it(&first.of));
         if is_it {
@@ -156,7 +158,7 @@ impl<J> Departures<J> {
         }
     }
 
-    /// Takes out all transfers that `is_one` selects, in order. The others go on where they were.
+    /// Removes all transfers that `is_one` selects, in order. The others go on where they were.
     pub fn withdraw(&mut self, is_one: impl Fn(&J) -> bool) -> Vec<J> {
         let (withdrawn, kept): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(|departure| is_one(&departure.of));
@@ -182,7 +184,7 @@ impl<J> Departures<J> {
         self.waiting.len()
     }
 
-    /// The transfers of which not all has left, in order.
+    /// The transfers that have not left completely, in order.
     pub fn iter(&self) -> impl Iterator<Item = &J> {
         self.waiting.iter().map(|departure| &departure.of)
     }

@@ -1,14 +1,14 @@
 //! Bulk: contents of any length, which are sent in pieces, as messages or requests of a client.
 //!
-//! A *transfer* is a sequence of bytes that has one end. Its sender cuts it into pieces of [`PIECE`] bytes and sends them in order; its
-//! receiver places them in order. The client says what a message looks like, where bytes come from and where they go. This module has
-//! the rest, without an operating system and without knowing a client:
+//! A *transfer* is a sequence of bytes with a single outcome. Its sender cuts it into pieces of [`PIECE`] bytes and
+//! sends them in order; its receiver places them in order. The client decides what a message looks like, where bytes
+//! come from and where they go. This module does the rest, without an operating system and without knowing a client:
 //!
 //! * [`Piece`]: where a transfer is cut.
 //! * [`Departures`]: the transfers to one destination, in order, as far as there is room, a turn at a time ([`Turn`], [`Turns`]).
-//! * [`Placement`]: where the next piece of a transfer goes at its receiver, and which piece is none.
-//! * [`Announced`]: contents that a receiver was told of, and fetches when it has room for them (*rendezvous*).
-//! * [`Sum`]: one outcome from what became of the pieces.
+//! * [`Placement`]: where the next piece of a transfer goes at its receiver, and which pieces are invalid.
+//! * [`Announced`]: contents that were announced to a receiver, which fetches them when it has room (*rendezvous*).
+//! * [`Sum`]: one outcome from the outcomes of the pieces.
 //!
 //! `docs/design/bulk.md` has the reasons.
 //!
@@ -53,26 +53,26 @@ pub struct Piece {
     pub number: u32,
     /// Where its bytes begin in the transfer.
     pub at: usize,
-    /// How many there are: [`PIECE`], and in the last piece the rest.
+    /// Its length: [`PIECE`], or the rest in the last piece.
     pub len: usize,
     /// No piece follows.
     pub is_last: bool,
 }
 
 impl Piece {
-    /// The piece of this number, of a transfer of so many bytes. It has none behind the end of the transfer. A transfer without bytes is
-    /// one piece without bytes.
+    /// The piece with this number of a transfer of `of` bytes. A piece beyond the end of the transfer has no bytes. An
+    /// empty transfer is one empty piece.
     #[inline(always)]
     pub fn numbered(number: u32, of: usize) -> Piece {
         Piece::beginning(number, (number as usize).saturating_mul(PIECE), of)
     }
 
-    /// All pieces of a transfer of so many bytes.
+    /// All pieces of a transfer of `of` bytes.
     pub fn all(of: usize) -> impl Iterator<Item = Piece> {
         std::iter::successors(Some(Piece::numbered(0, of)), move |piece| (!piece.is_last).then(|| piece.following(of)))
     }
 
-    /// Its bytes in the transfer.
+    /// The range of its bytes in the transfer.
     #[inline(always)]
     pub fn range(self) -> Range<usize> {
         self.at..self.at.saturating_add(self.len)
@@ -81,7 +81,7 @@ impl Piece {
     /// The piece behind it.
     #[inline(always)]
     fn following(self, of: usize) -> Piece {
-        // Numbers come round after 64 TiB.
+        // Numbers wrap around after 64 TiB.
         Piece::beginning(self.number.wrapping_add(1), self.at.saturating_add(self.len), of)
     }
 

@@ -2,7 +2,7 @@
 
 use weft_wire::Reason;
 
-/// A transfer of which bytes are to come, as its receiver knows it. Its pieces come in order, and their lengths say where they go.
+/// An incoming transfer, as its receiver sees it. Its pieces arrive in order, and their lengths determine where they go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// Where the next byte goes.
@@ -11,15 +11,15 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// So many bytes are to come, and go to `at` and behind it. Whoever makes it has checked that there is room for all of them.
+    /// Expects `len` bytes, which go to `at` and after it. The caller has checked that there is room for all of them.
     pub fn new(at: u64, len: u64) -> Placement {
         Placement { at, left: len }
     }
 
-    /// Takes the next piece, of so many bytes. Returns where its first byte goes.
+    /// Takes the next piece, of `len` bytes. Returns where its first byte goes.
     ///
     /// # Errors
-    /// [`Reason::Violation`] if the piece has no bytes, or more than are to come. Nothing changes then.
+    /// [`Reason::Violation`] if the piece has no bytes, or more than are expected. Nothing changes then.
     #[inline(always)]
     pub fn next(&mut self, len: usize) -> Result<u64, Reason> {
         let (at, len) = (self.at, len as u64);
@@ -31,7 +31,7 @@ impl Placement {
         Ok(at)
     }
 
-    /// Whether no more bytes are to come.
+    /// Whether all bytes have arrived.
     #[inline(always)]
     pub fn is_whole(&self) -> bool {
         self.left == 0

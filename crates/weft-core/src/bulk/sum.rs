@@ -1,8 +1,8 @@
-//! One outcome of many parts.
+//! One outcome from many parts.
 
 use weft_wire::{Certainty, Reason};
 
-/// Why something failed, and what is known of it.
+/// Why something failed, and how certain the outcome is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// Why.
@@ -11,8 +11,8 @@ pub struct Failure {
     pub certainty: Certainty,
 }
 
-/// Sums what became of the parts of something into one outcome. It is for clients that hear of each part: of a piece by a completion or a
-/// reply, of a transfer in a list of several by its own sum.
+/// Sums up the outcomes of many parts. It is for clients that learn of each part: of a piece by a completion or a
+/// reply, of a transfer in a list by its own sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
     /// Parts that have not ended.
@@ -24,7 +24,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of so many parts, all of which are on their way.
+    /// The sum of `parts` parts, all of which are on their way.
     pub fn of(parts: u32) -> Sum {
         Sum { under_way: parts, is_all: true, ..Sum::default() }
     }
@@ -36,7 +36,7 @@ impl Sum {
         self.is_all |= is_last;
     }
 
-    /// A part that was sent has ended. If it failed, no more parts are to be sent.
+    /// A part that was sent has ended. If it failed, the caller must not send more parts.
     #[inline(always)]
     pub fn on_end(&mut self, end: Result<(), Failure>) {
         self.under_way = self.under_way.saturating_sub(1);
@@ -49,13 +49,13 @@ impl Sum {
         }
     }
 
-    /// All of it is to be sent again, and the parts that were sent count as ended.
+    /// Begins again: everything will be sent again, and the parts that were sent count as ended.
     pub fn start_again(&mut self, may_be_placed: bool) {
         (self.under_way, self.is_all) = (0, false);
         self.may_be_placed |= may_be_placed;
     }
 
-    /// It fails for a reason of its own. No more parts are to be sent. The first reason counts.
+    /// Fails the whole for a reason of its own. The caller must not send more parts. The first reason counts.
     pub fn fail(&mut self, reason: Reason) {
         self.failure.get_or_insert(reason);
     }
@@ -76,7 +76,7 @@ impl Sum {
         self.failure
     }
 
-    /// The outcome, once every part that was sent has ended and no more are to be sent.
+    /// The outcome, once every part that was sent has ended and no more will be sent.
     #[inline(always)]
     pub fn outcome(&self) -> Option<Result<(), Failure>> {
         let certainty = if self.may_be_placed { Certainty::Unknown } else { Certainty::NotDelivered };

@@ -12,9 +12,9 @@ enum Fault {
     None,
     /// The second piece is lost.
     Lost,
-    /// It comes twice.
+    /// It arrives twice.
     Repeated,
-    /// It comes behind the third one.
+    /// It arrives after the third one.
     Late,
 }
 
@@ -23,8 +23,8 @@ fn contents(transfer: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251 + at / PIECE * 7 + transfer * 13) as u8).collect()
 }
 
-/// Posts transfers of these lengths and sends them to a receiver. `rooms` says how many pieces find room at a time. Returns what is not as
-/// it is to be.
+/// Posts transfers of these lengths and sends them to a receiver. `rooms` says how many pieces find room at a time.
+/// Returns the first error found.
 fn check(lens: &[usize], rooms: &[usize], fault: Fault) -> Result<(), String> {
     let mut departures = Departures::default();
     lens.iter().enumerate().for_each(|(transfer, &len)| departures.post(transfer, len));
@@ -176,7 +176,7 @@ fn what_is_announced_is_taken_back() {
     assert!(announced.is_empty());
 }
 
-/// How a part ends: `None`, it is placed.
+/// How a part ends: `None` if it is placed.
 fn ends() -> impl Strategy<Value = Option<Failure>> {
     let reasons = prop_oneof![Just(Reason::Revoked), Just(Reason::PeerLost)];
     let certainties = prop_oneof![Just(Certainty::NotDelivered), Just(Certainty::Unknown)];

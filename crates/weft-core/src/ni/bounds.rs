@@ -1,4 +1,4 @@
-//! How many hosts a network interface knows, and how much they may have it keep.
+//! Bounds on the hosts that a network interface knows, and on what it keeps for them.
 
 use super::{Link, Ni, Origin, Stranger};
 use std::time::Duration;
@@ -16,15 +16,15 @@ const HOSTS_MOST: usize = 4096;
 /// After this time a stranger that has shown nothing gives its place to another.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What hosts may have a network interface keep.
+/// What a network interface keeps for other hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Hosts that have, or had, a session: at most 4,096.
     pub hosts: usize,
     /// Hosts that called and have none yet: at most 256.
     pub strangers: usize,
-    /// Bytes of memory for what came from all hosts together and was not taken; `u64::MAX` is no bound. What comes above is dropped, and its
-    /// stream is paused until there is room.
+    /// Bytes of memory for data that arrived from all hosts together and was not taken; `u64::MAX` is no bound. Data
+    /// beyond that is dropped, and its stream is paused until there is room.
     pub held: u64,
 }
 
@@ -35,7 +35,7 @@ impl Default for Bounds {
 }
 
 impl<L: Link> Ni<L> {
-    /// Sets bounds, before the first host is there.
+    /// Sets the bounds. Call it before there is a host.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         let Bounds { hosts, strangers, held } = bounds;
         self.bounds = Bounds { hosts: hosts.min(HOSTS_MOST), strangers: strangers.min(STRANGERS_MOST), held };

@@ -1,8 +1,8 @@
-//! Hosts that are not there: what the network says of them, and for how long that is remembered.
+//! Unreachable hosts: what the network reports about them, and how long that is remembered.
 //!
-//! A call to a host that is not there takes some tenths of a second if its network refuses packets, and the suspicion time
-//! if nothing comes back. Each message to it would make such a call. So for a second after a call failed, messages to the
-//! host come back at once. Afterwards the next message makes a call again, because the host may have come back.
+//! A call to an unreachable host takes some tenths of a second if its network refuses packets, and the suspicion time
+//! if nothing comes back. Each message to the host would start such a call. So for a second after a call failed,
+//! messages to the host come back at once. Afterwards the next message calls again, because the host may have returned.
 
 use super::{Handle, HostId, HostKey, HostSessions, Link, Ni, Way};
 use crate::{Bundle, Call};
@@ -13,13 +13,13 @@ use weft_wire::packet::{Quote, QUOTE};
 use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::{HostAddress, Reason};
 
-/// How long a host that is not there is remembered.
+/// How long an unreachable host is remembered.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// Largest number of hosts that are remembered. Above this, the oldest is forgotten.
 const GONE_MOST: usize = 256;
 
-/// Largest number of refusals that are looked at in one turn.
+/// Largest number of refusals that are handled in one turn.
 const REFUSALS_MOST: usize = 64;
 
 /// The hosts that are remembered, oldest first.
@@ -28,7 +28,7 @@ pub(super) struct Gone {
     vain: VecDeque<Vain>,
 }
 
-/// A host that is not there.
+/// An unreachable host.
 #[derive(Debug)]
 struct Vain {
     host: HostKey,
@@ -45,7 +45,7 @@ impl Gone {
         self.vain.push_back(Vain { host, reason, until: now + MEMORY });
     }
 
-    /// Forgets what is said of an address, because something came from there.
+    /// Forgets what is remembered of an address, because something arrived from there.
     pub fn forget(&mut self, address: HostAddress) {
         self.vain.retain(|vain| vain.host.address != address);
     }
@@ -65,7 +65,7 @@ impl Gone {
 }
 
 impl<L: Link> Ni<L> {
-    /// Takes what the network says of packets that could not be delivered.
+    /// Handles the network's reports about packets that could not be delivered.
     #[cold]
     pub fn take_refusals(&mut self, now: Time) {
         let mut quoted = [0; QUOTE];
@@ -87,7 +87,7 @@ impl<L: Link> Ni<L> {
             self.refused += u64::from(!counts);
             return self.mark(index);
         }
-        // It was called by several addresses. The others may be right.
+        // Several addresses of it were called. The others may be right.
         let mut ways: Vec<Way> = std::iter::once(host.way).chain(host.others.iter().copied()).collect();
         let place = ways.iter().position(|way| way.to == to).filter(|_| host.channel.has_sent(&quote));
         let Some(place) = place else { return self.refused += 1 };
@@ -99,7 +99,7 @@ impl<L: Link> Ni<L> {
         self.mark(index);
     }
 
-    /// Returns why a host is not there, if that was found out within the last second and nothing was heard from it since.
+    /// Returns why a host is unreachable, if that was found within the last second and nothing was heard from it since.
     pub fn why_gone(&self, host: HostKey) -> Option<Reason> {
         self.gone.why(self.link.now(), host)
     }
@@ -111,7 +111,7 @@ impl<L: Link> Ni<L> {
         let is_stranger = self.strangers.iter().any(|stranger| stranger.id == id);
         let Some(reason @ (Reason::NobodyThere | Reason::PeerLost)) = host.channel.lost() else { return };
         if !is_stranger {
-            // Another address may have had another process, as is said only of calls.
+            // Another address may have belonged to another process; that reason applies only to calls.
             let refusal = host.refusal.filter(|_| reason == Reason::NobodyThere);
             self.gone.add(now, host.key, refusal.unwrap_or(reason));
         }
@@ -119,7 +119,7 @@ impl<L: Link> Ni<L> {
 }
 
 impl<H: Handle> HostSessions<H> {
-    /// Refuses a call to a host that is known not to be there. Returns false if it is to be called.
+    /// Refuses a call to a host that is known to be unreachable. Returns false if the host has to be called.
     pub(super) fn refuse_at_once<R: Rx, T: Tx, B: Bells>(&self, core: &mut Bundle<R, T, B>, call: &Call) -> bool {
         let ni = self.ni().borrow_mut();
         let host = HostKey { address: call.name.address, epoch: call.name.epoch };

@@ -1,4 +1,4 @@
-//! Callers of other hosts that have a session without a key: how many, and how fast more of them are admitted.
+//! Callers from other hosts that have a session without a key: how many there may be, and how fast more are admitted.
 
 use super::{HostId, Link, Ni, Origin};
 use crate::admission::Allowance;
@@ -21,7 +21,7 @@ pub(super) struct Guests {
     seats: Vec<Seat>,
     /// None until the first guest comes.
     allowances: Option<Box<[Allowance; ALLOWANCES]>>,
-    /// So that nobody can choose an address that shares somebody else's allowance.
+    /// Keeps others from choosing an address that shares somebody else's allowance.
     secret: u64,
 }
 
@@ -30,7 +30,7 @@ impl Guests {
         Guests { seats: Vec::new(), allowances: None, secret: secret[0] ^ secret[1].rotate_left(29) }
     }
 
-    /// Gives a caller a seat, if there is one for its origin now. No origin gets more than stay free, as with
+    /// Gives a caller a seat, if its origin may have one now. No origin gets more than remain free, as with
     /// [strangers](super::Ni).
     fn admit(&mut self, now: Time, id: HostId, stream: StreamId, origin: Origin) -> bool {
         let taken = self.seats.iter().filter(|(_, _, other)| *other == origin).count();
@@ -70,7 +70,7 @@ impl Guests {
 }
 
 impl<L: Link> Ni<L> {
-    /// Whether a host may have a session without a key by this stream. If so, it holds a seat until the stream is closed.
+    /// Whether a host may have a session without a key on this stream. If so, it holds a seat until the stream is closed.
     pub fn admit_guest(&mut self, id: HostId, stream: StreamId) -> bool {
         let now = self.link.now();
         let Some(host) = self.hosts.get(id) else { return false };

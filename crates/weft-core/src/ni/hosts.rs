@@ -37,11 +37,11 @@ pub(super) struct Host<M> {
     pub is_wanted: bool,
     /// Its network interface serves many programs, each with an epoch of its own.
     pub serves_many: bool,
-    /// It is closing: it was told, and is kept until it knows.
+    /// It is closing: it was told, and is kept until it has acknowledged that.
     pub is_closing: bool,
     /// The current timer. Other timers of this host are stale.
     pub timer_at: Option<Time>,
-    /// Of streams that were closed: records that the host may not have taken.
+    /// Records of closed streams that the host may not have taken.
     pub abandoned: Vec<(StreamId, Vec<Abandoned>)>,
 }
 
@@ -169,14 +169,14 @@ impl<M: Memory> Hosts<M> {
         self.places[id.index as usize].host = Some(host);
     }
 
-    /// The epoch of a host's network interface was learnt: it is not the one of the program that was called.
+    /// Notes the epoch of a host's network interface, which differs from that of the program that was called.
     pub fn learn(&mut self, id: HostId, epoch: Epoch) {
         self.forget_key(id);
         let Some(host) = self.get_mut(id) else { return };
         (host.key.epoch, host.serves_many) = (epoch, true);
         let entries: Vec<Entry> = host.entries().collect();
         for entry in entries {
-            // If both called at once, there are two, and either will do.
+            // If both sides called at once there are two entries, and either will do.
             self.by_key.entry(entry).or_insert(id);
         }
     }
@@ -208,11 +208,11 @@ impl<M: Memory> Hosts<M> {
     pub fn find_server(&self, address: HostAddress) -> Option<HostId> {
         let servers = self.at_address(address).filter_map(|id| Some((id, self.get(id)?)));
         let open = servers.filter(|(_, host)| host.serves_many && host.channel.is_open());
-        // One that was started anew may be there beside the one before, which is not given up yet.
+        // A restarted host may exist beside its previous life, which is not given up yet.
         open.max_by_key(|(_, host)| host.channel.heard_at()).map(|(id, _)| id)
     }
 
-    /// Returns a host at this address, which knows us by this one of ours, that we are calling still.
+    /// Returns a host at this address that we are still calling from this address of ours.
     pub fn find_called(&self, address: HostAddress, from: u8) -> Option<HostId> {
         let is_called =
             |id: &HostId| self.get(*id).is_some_and(|host| host.way.from == from && host.channel.is_calling());

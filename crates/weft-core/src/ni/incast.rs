@@ -1,49 +1,50 @@
-//! Many hosts that send to this one at once.
+//! Incast: many hosts that send to this one at once.
 //!
-//! A socket keeps what comes until it is read, up to a size. A thousand hosts that begin with ten packets each fill a socket of 4 MiB four
-//! times. The kernel drops the rest, and often the same hosts lose (*incast*: Phanishayee et al., FAST 2008). Congestion control does not see
-//! this: it leaves out the time for which packets lie unread, because a program that computes is no congestion.
+//! A socket buffers packets up to a size. A thousand hosts that begin with ten packets each fill a socket of 4 MiB four
+//! times. The kernel drops the rest, and often it is the same hosts that lose (*incast*: Phanishayee et al., FAST
+//! 2008). Congestion control does not see this, because it ignores the time that packets wait unread: a program that
+//! computes is not congestion.
 //!
-//! So the receiver tells each host a share of the socket's room while it cannot read all that comes. Receivers in data centres hand out credit
-//! in this way (Homa: Montazeri et al., SIGCOMM 2018). It tells that it cannot by its looks: they find packets, and never the end of them. Once
-//! a look reaches the end, shares grow until nobody needs one.
+//! So while the receiver cannot keep up, it announces to each host a share of the socket's room. Receivers in data
+//! centres hand out credit in this way (Homa: Montazeri et al., SIGCOMM 2018). It cannot keep up if its polls of the
+//! socket find packets and never empty it. Once a poll empties the socket, shares grow until nobody needs one.
 
 use super::{Link, Ni};
 use std::time::Duration;
 use weft_transport::Time;
 
-/// If looks found packets for so long, and never the end of them, more comes than is read.
+/// If polls have found packets for this long and never emptied the socket, more arrives than is read.
 const CROWDED_AFTER: Duration = Duration::from_micros(500);
 
-/// The length of a period. The hosts that were heard in this one or in the one before share the room.
+/// The length of a period. The hosts that were heard in the current or the previous period share the room.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Shares double once in this time after a look has reached the end.
+/// After a poll has emptied the socket, shares double once in this time.
 const GROW_EVERY: Duration = Duration::from_millis(1);
 
-/// The part of the room that is handed out. The rest is for the kernel's own needs and for hosts that have no share yet.
+/// The fraction of the room that is handed out. The rest is for the kernel's overhead and for hosts that have no share yet.
 const ROOM_PART: u64 = 2;
 
-/// The least share: a packet of Ethernet's size.
+/// The smallest share: a packet of Ethernet's size.
 const SHARE_LEAST: u64 = 1472;
 
-/// Counts the hosts that send to this one, and notes whether all that comes is read.
+/// Counts the hosts that send to this one, and notes whether it keeps up with them.
 #[derive(Debug, Default)]
 pub(super) struct Incast {
-    /// Since when looks find packets, and never the end of them.
+    /// Since when polls find packets and never empty the socket.
     busy_since: Option<Time>,
-    /// What each host may have under way.
+    /// The bytes that each host may have in flight.
     share: Option<u64>,
     /// When shares grow next.
     grows_at: Time,
     /// When the current period began.
     began_at: Time,
-    /// Hosts that were heard in it, and in the one before.
+    /// Hosts that were heard in it, and in the previous one.
     heard: [u32; 2],
 }
 
 impl Incast {
-    /// A packet came from a host that was last heard at `heard_at`.
+    /// A packet arrived from a host that was last heard at `heard_at`.
     #[inline]
     pub fn heard(&mut self, now: Time, heard_at: Time) {
         self.busy_since.get_or_insert(now);
@@ -55,7 +56,7 @@ impl Incast {
         }
     }
 
-    /// There is a new host, which has just been heard or will be.
+    /// Counts a new host, which has just been heard or will be.
     pub fn met(&mut self) {
         self.heard[0] = self.heard[0].saturating_add(1);
     }
@@ -66,13 +67,13 @@ impl Incast {
         (self.heard, self.began_at) = ([0, before], now);
     }
 
-    /// Nothing lies at this host any more.
+    /// The socket is empty.
     #[inline]
     pub fn drained(&mut self) {
         self.busy_since = None;
     }
 
-    /// What each host is to be told that it may have under way, if there is a need; with so much room.
+    /// The share to announce to each host, if it is needed. `room` is the size of the socket's buffer.
     #[inline]
     pub fn share(&mut self, now: Time, room: impl FnOnce() -> u64) -> Option<u32> {
         let is_crowded = self.busy_since.is_some_and(|since| now.since(since) >= CROWDED_AFTER);
@@ -101,7 +102,7 @@ impl Incast {
 }
 
 impl<L: Link> Ni<L> {
-    /// All packets that lay at this host were received. Call it whenever that is found.
+    /// Notes that all packets in the link were received. Call it whenever a poll finds none.
     #[inline]
     pub fn has_received_all(&mut self) {
         self.incast.drained();
@@ -118,7 +119,7 @@ mod tests {
         Time::from_nanos(1_000_000_000 + micros * 1000)
     }
 
-    /// So many hosts are heard from, one a microsecond, from this time on.
+    /// Hears from all `hosts`, one per microsecond, from this time on.
     fn hear(incast: &mut Incast, hosts: &mut [Time], from: u64) {
         for (host, micros) in hosts.iter_mut().zip(from..) {
             incast.heard(at(micros), *host);
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(incast.share(at(400), || ROOM), None, "not for long yet");
         hear(&mut incast, &mut hosts, 400);
         assert_eq!(incast.share(at(500), || ROOM), Some((ROOM / 128) as u32));
-        // They count once for a period.
+        // A host counts once per period.
         hear(&mut incast, &mut hosts, 10_000);
         assert_eq!(incast.share(at(10_100), || ROOM), Some((ROOM / 128) as u32));
         incast.drained();

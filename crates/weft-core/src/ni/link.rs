@@ -16,7 +16,7 @@ pub enum Sent {
 
 /// Carries packets between network interfaces, and tells the time. No call blocks.
 pub trait Link {
-    /// The memory for streams with much data under way.
+    /// The memory for streams with much data in flight.
     type Memory: Memory;
     /// The current time. It never goes back.
     fn now(&self) -> Time;
@@ -45,7 +45,7 @@ pub trait Link {
     /// Returns the packet size in bytes to begin with on a way: the first guess of what gets through. May make system
     /// calls.
     fn packet_bytes(&self, to: Way) -> u16;
-    /// Bytes of packets that the host keeps until they are received. What comes beyond is lost. The largest number for no limit.
+    /// Bytes of packets that the host buffers until they are received; more is lost. `u64::MAX` for no limit.
     fn room(&self) -> u64 {
         u64::MAX
     }

@@ -1,9 +1,9 @@
-//! The network interface between hosts: a value that is polled. It uses no operating system; its link sends packets and
+//! The network interface between hosts: a value that is polled. It makes no system calls; its link sends packets and
 //! tells the time.
 //!
 //! ```text
-//! on_packet(..)          for each packet that came
-//! take_refusals()        when the link says that packets could not be delivered
+//! on_packet(..)          for each packet that arrives
+//! take_refusals()        when the link reports packets that could not be delivered
 //! on_time()              when next_time() says so
 //! poll_event()           until there is none; then the bundle is polled
 //! flush()                sends what the above and the program left
@@ -59,17 +59,16 @@ type Channel<M> = weft_transport::Channel<Control, M>;
 /// nothing.
 const LONG_AGO: Duration = Duration::from_micros(50);
 
-/// Largest number of closed hosts that are kept until they know that they are closed, or are taken for dead. Above
-/// this, the notice to a host may be lost; then the door tells it.
+/// Largest number of closed hosts that are kept until they acknowledge that, or count as dead. Above this, the notice
+/// to a host may be lost; then the door tells it.
 const CLOSING_MOST: usize = 256;
 
 /// Number of timers that may be set in addition to those for hosts.
 const TIMERS_LEAST: usize = 64;
 
-/// A handle to a network interface, by which the home and the ends of paths share it. Other threads may use it in
-/// between.
+/// A handle to a network interface, through which the home and the ends of paths share it. Other threads may use it in between.
 pub trait Handle: Clone {
-    /// What carries its packets.
+    /// The link that carries its packets.
     type Link: Link;
     /// Access to the interface, until dropped.
     type Use<'a>: DerefMut<Target = Ni<Self::Link>>
@@ -115,19 +114,19 @@ pub struct HostKey {
 pub enum NiEvent {
     /// The host that we called has answered and may get a session.
     Open(HostId),
-    /// Records came by a stream. One without a session must open a flow first: [`Ni::first_open`].
+    /// Records arrived on a stream. A stream without a session must open a flow first: [`Ni::first_open`].
     Readable(HostId, StreamId),
     /// The host has taken more of a stream for which [`Ni::watch_taken`] was called.
     Taken(HostId, StreamId),
-    /// Unreliable messages came from the host: [`Ni::take_unreliable`].
+    /// Unreliable messages arrived from the host: [`Ni::take_unreliable`].
     Unreliable(HostId),
     /// The host takes no more of a stream. Its session ends now.
     Refused(HostId, StreamId, Reason),
     /// The host proposes to close a stream of its own, if there is no flow on it: [`Ni::answer_rest`].
     Asks(HostId, StreamId),
-    /// A stream is closed at rest, as was wished: the session with this index is gone.
+    /// A stream was closed at rest, as requested. The session with this index is gone.
     Rested(HostId, StreamId, u32),
-    /// The host goes on with a stream that was to be closed.
+    /// The host declined to close a stream and keeps using it.
     Stays(HostId, StreamId),
     /// The host is lost or has ended the channel. Its sessions end now.
     Ended(HostId, Reason),
@@ -212,9 +211,9 @@ pub struct Ni<L: Link> {
     guests: Guests,
     incast: Incast,
     bounds: Bounds,
-    /// Room for what came, which hosts share, if it is limited for all of them.
+    /// Room for received data that all hosts share, if it is limited.
     room: Option<Arc<SharedRoom>>,
-    /// Hosts that were not there a moment ago.
+    /// Hosts that were found unreachable a moment ago.
     gone: Gone,
     /// Hosts that are closing.
     closing: usize,
@@ -224,7 +223,7 @@ pub struct Ni<L: Link> {
     refused: u64,
     /// The host that answers when we call ourselves.
     own: Option<HostId>,
-    /// Polls until somebody looks at the interface: zero while something waits for [`Ni::flush`].
+    /// Polls until the interface is polled again; zero while something waits for [`Ni::flush`].
     turns: Arc<AtomicU32>,
 }
 
@@ -279,13 +278,14 @@ impl<L: Link> Ni<L> {
         id
     }
 
-    /// Returns the host with this epoch and one of these addresses, or one there that serves many programs, unless it is ending.
+    /// Returns the host with this epoch at one of these addresses, or a host there that serves many programs, unless it
+    /// is ending.
     pub fn find(&self, key: HostKey) -> Option<HostId> {
         let exact = key.address.each().find_map(|address| self.hosts.find(HostKey { address, ..key }));
         if exact.is_some_and(|id| self.is_open(id)) {
             return exact;
         }
-        // Before a call that goes on: an interface answers one of two calls for its programs that came at once, and not the other.
+        // Prefer it to a call in progress: of two simultaneous calls for its programs, an interface answers only one.
         let server = key.address.each().find_map(|address| self.hosts.find_server(address));
         server.or(exact)
     }
@@ -295,17 +295,18 @@ impl<L: Link> Ni<L> {
         self.hosts.calling()
     }
 
-    /// Lets hosts in that call a program of this epoch, which this interface serves beside its own.
+    /// Admits hosts that call the program of this epoch, which this interface serves beside its own.
     pub fn serve(&mut self, program: Epoch) {
         self.door.serve(program);
     }
 
-    /// Lets them in no more.
+    /// Stops admitting them.
     pub fn dismiss(&mut self, program: Epoch) {
         self.door.dismiss(program);
     }
 
-    /// Programs may come soon that are not served yet. While that is so, calls for them are left without an answer, and come again.
+    /// Sets whether programs may be added soon that are not served yet. While they may, calls for unknown programs get
+    /// no answer, and are repeated.
     pub fn wait_for_programs(&mut self, waits: bool) {
         self.door.wait_for_programs(waits);
     }
@@ -335,7 +336,7 @@ impl<L: Link> Ni<L> {
         self.hosts.get_mut(id).into_iter().for_each(|host| host.is_accepted = true);
     }
 
-    /// Whether that was noted.
+    /// Whether [`Ni::accept`] was called for it.
     pub fn is_accepted(&self, id: HostId) -> bool {
         self.hosts.get(id).is_some_and(|host| host.is_accepted)
     }
@@ -423,8 +424,8 @@ impl<L: Link> Ni<L> {
         self.hosts.get_mut(id).into_iter().for_each(|host| host.is_wanted = true);
     }
 
-    /// Has those hosts probed for which [`Ni::want_watch`] was called since the last time, and no others. Gives memory back that
-    /// channels without streams can do without.
+    /// Probes the hosts for which [`Ni::want_watch`] was called since the last time, and no others. Frees memory that
+    /// channels without streams do not need.
     pub fn keep_watch(&mut self) {
         for index in 0..self.hosts.places() as u32 {
             let Some(host) = self.hosts.at(index).filter(|host| !host.is_closing) else { continue };
@@ -443,13 +444,13 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Takes a packet that came just now.
+    /// Takes a packet that arrived just now.
     #[inline]
     pub fn on_packet(&mut self, now: Time, way: Way, bytes: &[u8]) {
         self.on_packet_of(now, now, way, bytes);
     }
 
-    /// Takes a packet that came to this machine at `came_at` and was not read until now.
+    /// Takes a packet that arrived at this machine at `came_at` and is read only now.
     #[inline]
     pub fn on_packet_of(&mut self, now: Time, came_at: Time, way: Way, bytes: &[u8]) {
         let Some(receiver) = receiver_of(bytes) else { return self.damaged += 1 };
@@ -506,7 +507,7 @@ impl<L: Link> Ni<L> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Removes timers that nothing waits for. After this, [`Ni::next_time`] is `None` if nothing is under way.
+    /// Removes timers that nothing waits for. After this, [`Ni::next_time`] is `None` if nothing is in flight.
     pub fn drop_stale_timers(&mut self) {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             let wanted = match self.hosts.at(index).filter(|h| h.timer_at == Some(at)) {
@@ -551,8 +552,8 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// As [`Ni::flush`], and acknowledges what came. For use while the program computes, because then no data will soon
-    /// carry the acknowledgements.
+    /// Like [`Ni::flush`], and acknowledges everything received. For use while the program computes, because then no
+    /// data will soon carry the acknowledgements.
     pub fn flush_and_acknowledge(&mut self) {
         for at in 0..self.dirty.len() {
             if let Some(host) = self.hosts.at(self.dirty[at]) {
@@ -591,8 +592,8 @@ impl<L: Link> Ni<L> {
         self.hosts.get(id).is_none_or(|host| host.has_all_come())
     }
 
-    /// Returns the counter of polls until somebody must look at the interface. The poller counts it down and sets it
-    /// after a look. The interface sets it to zero when something is left to send.
+    /// Returns the counter of polls until the interface must be polled. The poller counts it down and sets it after
+    /// each poll. The interface sets it to zero when something is left to send.
     pub fn turns(&self) -> Arc<AtomicU32> {
         self.turns.clone()
     }
@@ -622,8 +623,8 @@ impl<L: Link> Ni<L> {
         id
     }
 
-    /// Returns the settings of a channel that may go by any of these ways: it begins with a packet size that fits all
-    /// of them, and may grow to the largest that one carries.
+    /// Returns the settings of a channel that may use any of these ways: it begins with a packet size that fits all of
+    /// them, and may grow to the largest that one carries.
     fn settings_for<'a>(&self, ways: impl Iterator<Item = &'a Way>) -> Settings {
         let most = self.settings.packet_most;
         let packets = ways.map(|way| self.link.packet_bytes(*way).min(most));
@@ -701,7 +702,7 @@ impl<L: Link> Ni<L> {
             return;
         }
         let known = self.hosts.find_by(key, way.from);
-        // Whom we call by the epoch of a program may call us by that of its interface.
+        // A host that we call by the epoch of a program may call us with the epoch of its interface.
         if let Some(id) = known.or_else(|| self.hosts.find_called(key.address, way.from)) {
             let Some(host) = self.hosts.get_mut(id) else { return };
             if host.channel.is_of(caller) {
@@ -719,8 +720,8 @@ impl<L: Link> Ni<L> {
                 // We called each other at the same time, and the host must give way.
                 return;
             }
-            // Either the host has forgotten us and calls anew, or this is an old call that came late. Ask it: if it has
-            // forgotten us it says so, this channel ends, and its next call is admitted.
+            // Either the host has forgotten us and calls again, or this is an old call that arrived late. Ask it: if it
+            // has forgotten us it says so, this channel ends, and its next call is admitted.
             host.channel.ask();
             self.refused += 1;
             return self.mark(id.index);
@@ -747,13 +748,13 @@ impl<L: Link> Ni<L> {
 
     /// Ends a host. The owner of its session gets an event and closes it.
     fn end(&mut self, id: HostId, reason: Reason) {
-        // What a stranger said before it left is for the program, which has not looked since. So it keeps its place, until the
-        // program looks or another stranger needs the place.
+        // The program has not yet seen what a stranger sent before it left. So the stranger keeps its place until the
+        // program polls, or another stranger needs the place.
         let has_spoken = self.hosts.get_mut(id).is_some_and(|host| host.channel.has_readable());
         if !has_spoken && self.is_stranger(id) {
             return self.close(id, reason);
         }
-        // A refusal by a wrong host says more than silence.
+        // A refusal by a wrong host is more informative than silence.
         let refusal = self.hosts.get(id).and_then(|host| host.refusal);
         let reason = refusal.filter(|_| reason == Reason::NobodyThere).unwrap_or(reason);
         self.hosts.forget_key(id);
@@ -811,7 +812,7 @@ impl<L: Link> Ni<L> {
         if let Some(host) = self.hosts.at(index).filter(|h| !h.is_marked) {
             host.is_marked = true;
             self.dirty.push(index);
-            // Relaxed: the value only decides when to look.
+            // Relaxed: the value only decides when to poll.
             self.turns.store(0, Ordering::Relaxed);
         }
     }
@@ -852,7 +853,7 @@ impl<L: Link> Ni<L> {
         self.flushed.clear();
     }
 
-    /// Sends what a host is to get, as far as the link takes it, in at most `runs` runs.
+    /// Sends a host what waits for it, as far as the link takes it, in at most `runs` runs.
     #[inline]
     fn flush_host(&mut self, index: u32, now: Time, runs: u32) {
         let Ni { hosts, burst, link, incast, .. } = self;
@@ -874,7 +875,7 @@ impl<L: Link> Ni<L> {
         self.settle_host(index, now);
     }
 
-    /// Calls a host that has several addresses: by the preferred one first, by all of them from the second time on. A
+    /// Calls a host that has several addresses: first at the preferred one, from the second time on at all of them. A
     /// call that the link does not take is lost, because calls are repeated.
     #[cold]
     #[inline(never)]

@@ -8,7 +8,7 @@ use weft_wire::path::{Abandoned, Peek, PushError, Rx, Traffic, Tx};
 use weft_wire::record::{LINE, MAX_PAYLOAD};
 use weft_wire::Head;
 
-/// The writing end. If nothing is under way to the host, a record is sent at once, otherwise with
+/// The writing end. If nothing is in flight to the host, a record is sent at once, otherwise with
 /// [`Ni::flush`](super::Ni::flush).
 #[derive(Debug)]
 pub struct StreamTx<H> {

@@ -1,4 +1,5 @@
-//! The sessions of a bundle with other hosts: how they begin and end. Each is of two endpoints, and has a stream of the host's channel.
+//! The sessions of a bundle with other hosts: how they begin and end. Each session belongs to two endpoints, and uses
+//! one stream of the host's channel.
 
 use super::{Handle, HostId, HostKey, NiEvent, StreamRx, StreamTx};
 use crate::{Admitted, Bundle, Call, PeerId, Report, SessionId, Sink};
@@ -23,9 +24,10 @@ impl Pair {
         Pair { host, ours, theirs, folded_epoch: (epoch ^ (epoch >> 32)) as u32 }
     }
 
-    /// What its session is found by. Another pair may have the same key; then it hides the first one, and a further session is made.
+    /// The key that finds its session. Another pair may have the same key; then it hides the first one, and a further
+    /// session is made.
     fn key(&self) -> (u32, u32) {
-        // Two odd numbers, so that small numbers of endpoints do not meet.
+        // Two odd factors, so that small endpoint numbers do not collide.
         let mixed = self.ours.0.wrapping_mul(0x9e37_79b1) ^ self.theirs.0.wrapping_mul(0x85eb_ca6b) ^ self.folded_epoch;
         (self.host.index, mixed)
     }
@@ -37,11 +39,11 @@ struct Entry {
     session: SessionId,
     stream: StreamId,
     pair: Pair,
-    /// We opened it, so it is we who propose to close it.
+    /// We opened it, so we propose to close it.
     is_ours: bool,
-    /// The host knows of it. Before, it may be refused because of the first flow's key, and other flows do not go by it.
+    /// The host knows of it. Until then it may be refused because of the first flow's key, so other flows do not use it.
     is_known: bool,
-    /// It is to be closed at rest, and no new flow goes by it.
+    /// It is being closed at rest, and no new flow uses it.
     rests: bool,
 }
 
@@ -49,7 +51,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct HostSessions<H> {
     ni: H,
-    /// By the sessions' indexes, which their streams are noted with.
+    /// Indexed by session. The streams carry these indexes.
     entries: Vec<Option<Entry>>,
     /// The last session of each pair of endpoints, by the pair's key.
     pairs: BTreeMap<(u32, u32), u32>,
@@ -150,7 +152,7 @@ impl<H: Handle> HostSessions<H> {
             NiEvent::Refused(host, stream, reason) => {
                 if let Some(session) = self.session_of(host, stream) {
                     self.forget(session);
-                    // It asks for what the host has not taken, and so closes the stream.
+                    // This asks for the records that the host has not taken, and so closes the stream.
                     core.lose(session, reason, sink);
                 }
                 self.ni.borrow_mut().close_stream(host, stream, reason);
@@ -173,7 +175,7 @@ impl<H: Handle> HostSessions<H> {
                 let Some(session) = entry.map(|entry| entry.session) else { return };
                 self.forget(session);
                 if !core.forget(session) {
-                    // No flow is opened by a stream that is to be closed.
+                    // No flow is opened on a stream that is being closed.
                     core.lose(session, Reason::PeerLost, sink);
                 }
             }
@@ -186,8 +188,8 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Leads calls of other programs to a host that has answered, if its interface serves them too: it answers one of several calls that came
-    /// at once.
+    /// Connects calls to other programs to a host that has answered, if its interface serves them too: of several
+    /// simultaneous calls it answers only one.
     #[cold]
     fn lead_others_to<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId)
     where
@@ -278,7 +280,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Has the hosts probed from which something is expected, so that their deaths are noticed, and closes what is at rest.
+    /// Probes the hosts from which something is expected, so that their deaths are noticed, and closes streams at rest.
     /// Call this from time to time.
     #[cold]
     pub fn keep_watch<R: Rx, T: Tx, B: Bells>(&mut self, core: &Bundle<R, T, B>) {
@@ -295,7 +297,7 @@ impl<H: Handle> HostSessions<H> {
         ni.keep_watch();
     }
 
-    /// Tells all hosts that this bundle is gone. Returns the number of messages that may be lost: those that were not taken, to
+    /// Tells all hosts that this bundle is gone. Returns the number of messages that may be lost: those not taken by
     /// hosts that have not acknowledged everything.
     pub fn say_goodbye(&mut self) -> u64 {
         let mut ni = self.ni.borrow_mut();
@@ -311,8 +313,8 @@ impl<H: Handle> HostSessions<H> {
         left
     }
 
-    /// Has the streams closed whose last flow has closed. [`HostSessions::take_events`] does it too. Call this before the bundle sleeps, because
-    /// polls may have closed more.
+    /// Closes the streams whose last flow has closed. [`HostSessions::take_events`] does it too. Call this before the
+    /// bundle sleeps, because polls may have closed more.
     #[inline]
     pub fn close_rests<R: Rx, T: Tx, B: Bells>(&mut self, core: &mut Bundle<R, T, B>) {
         if core.state().has_rests() {
@@ -336,7 +338,8 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Gives a session to a stream that a host opened, if the endpoint that it opens first admits it. Else refuses the stream.
+    /// Makes a session for a stream that a host opened, if the endpoint of its first flow admits it. Otherwise refuses
+    /// the stream.
     #[cold]
     fn admit<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId, stream: StreamId)
     where
@@ -365,7 +368,7 @@ impl<H: Handle> HostSessions<H> {
         self.ni.borrow_mut().refuse_stream(host, stream, reason);
     }
 
-    /// Leads a call to the stream of its endpoints, which is opened if there is none that the host knows of.
+    /// Connects a call to the stream of its two endpoints. Opens one if there is none that the host knows of.
     #[cold]
     fn connect<R, T, B>(&mut self, core: &mut Bundle<R, T, B>, host: HostId, call: Call)
     where
@@ -373,7 +376,7 @@ impl<H: Handle> HostSessions<H> {
         T: Tx + From<StreamTx<H>>,
         B: Bells,
     {
-        // An endpoint that is gone wants nothing any more.
+        // A call of a freed endpoint is dropped.
         let Ok(ours) = core.state().name(call.endpoint).map(|name| name.endpoint) else { return };
         let epoch = call.name.epoch;
         let pair = Pair::new(host, ours, (epoch, call.name.endpoint));
@@ -385,7 +388,7 @@ impl<H: Handle> HostSessions<H> {
         match (stream, session) {
             (_, Some(session)) => {
                 core.state_mut().connected(call, session);
-                // The call may not be wanted any more.
+                // The call may no longer be wanted.
                 self.wish_rest(core, session);
             }
             (stream, None) => {
@@ -396,7 +399,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// The session of two endpoints by which another flow may go.
+    /// The session of two endpoints that another flow may use.
     fn known<R, T, B>(&self, core: &Bundle<R, T, B>, pair: Pair, epoch: Epoch) -> Option<SessionId>
     where
         R: Rx,
@@ -441,7 +444,7 @@ impl<H: Handle> HostSessions<H> {
         let at = index as usize;
         if self.entries.len() <= at {
             if self.entries.capacity() <= at {
-                // By an eighth, as the sessions themselves.
+                // Grow by an eighth, like the sessions themselves.
                 self.entries.reserve_exact(at + at / 8 + 1 - self.entries.len());
             }
             self.entries.resize_with(at + 1, || None);
@@ -491,8 +494,8 @@ impl<H: Handle> HostSessions<H> {
         self.entry(index).map(|entry| entry.session)
     }
 
-    /// Closes the channel to a host that never had a session with us, if there is nothing on it: it would keep a stranger's place
-    /// for us.
+    /// Closes the channel to a host that never had a session with us, if it is unused: it would occupy a stranger's
+    /// place there.
     fn close_strange(&mut self, host: HostId, reason: Reason) {
         let is_accepted = self.ni.borrow_mut().is_accepted(host);
         if !is_accepted {
@@ -500,7 +503,7 @@ impl<H: Handle> HostSessions<H> {
         }
     }
 
-    /// Closes the channel to a host if there is nothing on it.
+    /// Closes the channel to a host if it is unused.
     fn close_unused(&mut self, host: HostId, reason: Reason) {
         let mut ni = self.ni.borrow_mut();
         if !self.calls.contains_key(&host) && !ni.has_streams(host) {

@@ -1,11 +1,11 @@
-//! The streams of a host: what sessions and the ends of their paths do with one.
+//! The streams of a host, as sessions and the ends of their paths use them.
 
 use super::*;
 use weft_wire::frame::PauseReason;
 
 impl<L: Link> Ni<L> {
-    /// Returns what a host wants to open by a stream of its own. The stream's first record must be an open before it gets
-    /// a session. `None` if the record has not come yet; an error if it is something else.
+    /// Returns the open record of a stream that a host opened: its first record must be an open before it gets a
+    /// session. `None` if the record has not arrived yet; an error if it is something else.
     pub fn first_open(&mut self, id: HostId, stream: StreamId) -> Option<Result<Open, Reason>> {
         match self.hosts.get_mut(id)?.channel.peek(stream) {
             Peek::Empty => None,
@@ -20,7 +20,7 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Opens a stream to a host. `None` if the channel is not open, or has as many as it may.
+    /// Opens a stream to a host. `None` if the channel is not open, or has no more places.
     pub fn open_stream(&mut self, id: HostId) -> Option<StreamId> {
         self.hosts.get_mut(id).filter(|host| !host.is_closing)?.channel.open_next().ok()
     }
@@ -46,13 +46,13 @@ impl<L: Link> Ni<L> {
         self.hosts.get(id).is_some_and(|host| host.channel.has_streams())
     }
 
-    /// From now on an [`NiEvent::Taken`] tells whenever the host has taken more of a stream.
+    /// Causes an [`NiEvent::Taken`], from now on, whenever the host has taken more of a stream.
     pub fn watch_taken(&mut self, id: HostId, stream: StreamId) {
         self.hosts.get_mut(id).into_iter().for_each(|host| host.channel.watch_taken(stream));
     }
 
-    /// Takes nothing of a stream for now. What came and was not popped is dropped, and the host keeps it; but up to `keep` bytes stay, and the
-    /// first record if that is not 0. False if the stream is not open.
+    /// Pauses a stream. Data that arrived and was not popped is dropped, and the host keeps it; but up to `keep` bytes
+    /// stay, and the first record if `keep` is not 0. False if the stream is not open.
     pub fn pause_stream(&mut self, id: HostId, stream: StreamId, reason: PauseReason, keep: u32) -> bool {
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return false };
         let is_paused = host.channel.pause(stream, reason, keep);
@@ -60,14 +60,14 @@ impl<L: Link> Ni<L> {
         is_paused
     }
 
-    /// Takes a paused stream again.
+    /// Resumes a paused stream.
     pub fn resume_stream(&mut self, id: HostId, stream: StreamId) {
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         host.channel.resume(stream);
         self.mark(id.index);
     }
 
-    /// Gives memory back that is much more than what the streams of a host keep. Looks at all of them.
+    /// Frees memory if the streams of a host hold much more than they need. Looks at all of them.
     pub fn trim(&mut self, id: HostId) {
         self.hosts.get_mut(id).into_iter().for_each(|host| host.channel.trim());
     }
@@ -77,12 +77,12 @@ impl<L: Link> Ni<L> {
         self.hosts.get_mut(id).is_some_and(|host| host.channel.is_readable(stream))
     }
 
-    /// Bytes that came from a host and that nobody has taken.
+    /// Bytes that arrived from a host and were not taken.
     pub fn held(&self, id: HostId) -> u64 {
         self.hosts.get(id).map_or(0, |host| host.channel.held())
     }
 
-    /// Whether that is more than half of what may be (`held_most` of the settings).
+    /// Whether [`Ni::held`] is above half of its limit (`held_most` of the settings).
     pub fn is_crowded(&self, id: HostId) -> bool {
         self.hosts.get(id).is_some_and(|host| host.channel.is_crowded())
     }
@@ -101,7 +101,8 @@ impl<L: Link> Ni<L> {
         self.mark(id.index);
     }
 
-    /// Refuses what a host opened first on a stream. A stranger whose last stream this is gives its place to any other.
+    /// Refuses the first flow of a stream, and so the stream. A stranger that has no other stream may lose its place to
+    /// any other.
     pub fn refuse_stream(&mut self, id: HostId, stream: StreamId, reason: Reason) {
         self.close_stream(id, stream, reason);
         let has_others = self.has_streams(id);
@@ -110,8 +111,8 @@ impl<L: Link> Ni<L> {
         }
     }
 
-    /// Closes a stream that we opened once all was taken, if it has no flow at the host either: see [`NiEvent::Rested`] and
-    /// [`NiEvent::Stays`].
+    /// Asks to close a stream that we opened, once everything was taken and if it has no flow at the host either: see
+    /// [`NiEvent::Rested`] and [`NiEvent::Stays`].
     pub fn wish_rest(&mut self, id: HostId, stream: StreamId) {
         let Some(host) = self.hosts.get_mut(id).filter(|h| !h.is_closing) else { return };
         host.channel.wish_rest(stream);
@@ -183,9 +184,9 @@ impl<L: Link> Ni<L> {
         Ok(())
     }
 
-    /// Whether a record with so many bytes of payload would be taken.
+    /// Whether a record with `payload` bytes would be accepted.
     pub fn has_room(&mut self, id: HostId, stream: StreamId, payload: usize) -> bool {
-        // Room for a host that is gone: the send then fails, and the sender learns it at once.
+        // Report room for a host that is gone: the send then fails, and the sender learns at once.
         self.hosts.get_mut(id).is_none_or(|h| h.channel.has_room(stream, 0, payload))
     }
 
@@ -218,13 +219,13 @@ impl<L: Link> Ni<L> {
         found.map(|at| host.abandoned.swap_remove(at).1).unwrap_or_default()
     }
 
-    /// All that hosts may not have taken, of whatever stream.
+    /// The records of all streams that a host may not have taken.
     pub(super) fn take_all_abandoned(&mut self, id: HostId) -> Vec<Abandoned> {
         let abandoned = self.hosts.get_mut(id).map(|host| std::mem::take(&mut host.abandoned)).unwrap_or_default();
         abandoned.into_iter().flat_map(|(_, records)| records).collect()
     }
 
-    /// A session rests. The first one of a host has the channel rest.
+    /// A session rests. The first session of a host also lets the channel rest.
     pub(super) fn rest(&mut self, id: HostId, stream: StreamId) {
         if let Some(host) = self.hosts.get_mut(id).filter(|host| host.channel.first_stream() == Some(stream)) {
             host.channel.rest();

@@ -29,7 +29,7 @@ impl Blocks {
     }
 }
 
-/// The blocks that so many bytes take.
+/// The number of blocks for `bytes` bytes.
 pub(super) fn blocks(bytes: usize) -> u32 {
     bytes.div_ceil(BLOCK_BYTES) as u32
 }
@@ -45,18 +45,18 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// All blocks of so many units are free.
+    /// An area of `units` units with all blocks free.
     pub fn new(units: u32) -> Area {
         let blocks = units / BLOCK;
         Area { used: vec![0; blocks.div_ceil(64) as usize], blocks, free: blocks, next: 0 }
     }
 
-    /// Blocks that are free.
+    /// The number of free blocks.
     pub fn free(&self) -> u32 {
         self.free
     }
 
-    /// Takes so many blocks that follow one another. `None` if there are none.
+    /// Takes `count` adjacent blocks. `None` if there are none.
     pub fn take(&mut self, count: u32) -> Option<Blocks> {
         if count > self.free {
             return None;
@@ -68,7 +68,7 @@ impl Area {
         Some(Blocks { first, count })
     }
 
-    /// Gives blocks back that were taken.
+    /// Frees blocks that were taken.
     pub fn give_back(&mut self, blocks: Blocks) {
         let Blocks { first, count } = blocks;
         (first..first + count).for_each(|block| self.used[block as usize / 64] &= !(1 << (block % 64)));
@@ -83,7 +83,7 @@ impl Area {
                 at += 1;
                 first = at;
             } else {
-                // As many as are free from here on in this word.
+                // The free blocks from here on in this word.
                 at += (word.trailing_zeros()).min(64 - at % 64).min(to - at);
                 if at - first >= count {
                     return Some(first);
@@ -125,7 +125,7 @@ mod tests {
                         prop_assert!(!given.iter().any(overlap));
                         given.push(blocks);
                     } else {
-                        // There is no such gap.
+                        // There must be no gap of that size.
                         let is_used = |block: u32| given.iter().any(|b| (b.first..b.first + b.count).contains(&block));
                         let longest = (0..130).fold((0, 0), |(most, run), block| {
                             let run = if is_used(block) { 0 } else { run + 1 };

@@ -1,14 +1,15 @@
-//! A program's side of weftd: the endpoints that a bundle has there, and the lines that join them with others. A value that is polled; it
-//! uses no operating system. `docs/design/weftd.md` has the design, [`weft_wire::segment`] the memory.
+//! The program's side of weftd: the endpoints that a bundle has there, and the lines that connect them with others. A
+//! value that is polled; it makes no system calls. `docs/design/weftd.md` has the design, [`weft_wire::segment`] the
+//! memory.
 //!
 //! ```text
-//! look()         takes what the daemon stored: words about lines, and which lines have records
-//! poll_event()   until there is none; then the bundle is polled, and both again while records came
+//! look()         takes what the daemon stored: reports about lines, and which lines have records
+//! poll_event()   until there is none; then the bundle is polled, and both again while records arrive
 //! tell_all()     before the bundle sleeps
 //! ```
 //!
-//! A line is the path of a session. Its writing end keeps what it sent until the peer has taken it: to send it again if it was refused for
-//! now, and to give it back if the line ends.
+//! A line is the path of a session. Its writing end keeps each record until the peer has taken it, to send it again if
+//! it was refused for now, and to return it if the line ends.
 
 mod area;
 mod path;
@@ -32,19 +33,19 @@ use weft_wire::path::{Abandoned, Fate, PushError, Traffic};
 use weft_wire::segment::{Cursor, Part, Segment, TO_DAEMON, TO_PROGRAM};
 use weft_wire::{Head, HeadWords, Kind, Name, Reason, MAX_ARGS, MAX_PAYLOAD};
 
-/// Requests that wait for their answers, at most.
+/// The most requests that wait for answers.
 const REQUESTS_MOST: usize = 16;
 
-/// Words of bells that are looked at in a turn.
+/// The most words of bells that are read in a turn.
 const BELLS: u32 = 64;
 
-/// What a port stands on.
+/// The operating system under a port.
 pub trait Platform {
     /// The memory that is shared with the daemon.
     type Segment: Segment;
-    /// That memory.
+    /// Returns that memory.
     fn segment(&self) -> &Self::Segment;
-    /// The number of the daemon's sleep, or 0 while it is awake. Called behind [`Segment::light_barrier`].
+    /// The number of the daemon's current sleep, or 0 while it is awake. Called after [`Segment::light_barrier`].
     fn daemon_sleeps(&self) -> u64;
     /// Wakes the daemon. Does not block.
     fn wake_daemon(&self);
@@ -63,9 +64,9 @@ impl<P: Platform> PortHandle for Rc<RefCell<Port<P>>> {
     }
 }
 
-/// A handle to a port, by which the home and the ends of lines share it.
+/// A handle to a port, through which the home and the ends of lines share it.
 pub trait PortHandle: Clone {
-    /// What it stands on.
+    /// Its platform.
     type Platform: Platform;
     /// Access to the port, until dropped.
     type Use<'a>: DerefMut<Target = Port<Self::Platform>>
@@ -76,18 +77,18 @@ pub trait PortHandle: Clone {
     fn borrow_mut(&self) -> Self::Use<'_>;
 }
 
-/// What the daemon said.
+/// What the daemon reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortEvent {
-    /// A peer of this name opened a line to the endpoint of this part.
+    /// The peer with this name opened a line to the endpoint of this part.
     Opened(LineId, u32, Name),
-    /// A record lies at the head of an endpoint's ring: of this line.
+    /// The record at the head of an endpoint's ring is of this line.
     Readable(LineId),
     /// The line has ended.
     Ended(LineId, Reason),
     /// The answer to a request.
     Answered(u16, Answer),
-    /// The daemon wrote what none writes, so nothing more of it is read.
+    /// The daemon broke the protocol, so nothing more of it is read.
     Broken,
 }
 
@@ -95,7 +96,7 @@ pub enum PortEvent {
 #[derive(Debug)]
 struct PartPort {
     part: Part,
-    /// Descriptors stored in the send ring, and taken from there as far as is known.
+    /// Descriptors stored in the send ring; and those known to be taken from it.
     sent: u64,
     sent_known: u64,
     /// Descriptors taken from the receive ring.
@@ -103,19 +104,19 @@ struct PartPort {
     /// Units read of the receive area.
     read: u64,
     area: Area,
-    /// The record at the head of the receive ring: its words. Its line was told of.
+    /// The words of the record at the head of the receive ring, if an event reported it.
     head: Option<Words>,
-    /// Lines of which the daemon is to be told how far they were read.
+    /// Lines for which the daemon has to be told how far they were read.
     owing: Vec<LineId>,
 }
 
-/// A record that was sent, and that the peer has not surely taken.
+/// A record that was sent and that the peer may not have taken.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     /// Where it ends.
     end: Place,
     head: HeadWords,
-    /// Its contents, if they lie in the descriptor.
+    /// Its contents, if they fit in the descriptor.
     contents: [u64; INLINE_WORDS],
     /// The blocks with its contents, if not.
     blocks: Option<Blocks>,
@@ -123,18 +124,18 @@ struct Kept {
     position: u64,
 }
 
-/// How a line stands.
+/// The state of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Records go.
+    /// Records can be sent.
     Open,
-    /// Records were refused for now, those kept from this place on.
+    /// Records were refused for now: the kept ones from this place on.
     Refused(Place),
-    /// They are to be sent again from this place on, when the ring has room to say so.
+    /// Records have to be sent again from this place on, once the ring has room.
     Ready(Place),
-    /// They are sent again: those kept before this place were.
+    /// Records are being sent again; those before this place were.
     Again(Place),
-    /// It has ended: up to this place records were handed to the peer.
+    /// The line has ended; records up to this place were handed to the peer.
     Ended(Place),
 }
 
@@ -142,21 +143,21 @@ enum Stage {
 struct Line {
     part: u32,
     stage: Stage,
-    /// What was sent, and taken by the peer.
+    /// How far it was sent, and taken by the peer.
     sent: Place,
     taken: Place,
     kept: VecDeque<Kept>,
-    /// Blocks of the send area in use by it.
+    /// Blocks of the send area that it uses.
     blocks: u32,
-    /// What was read, what the daemon was told of that, and how many records it was not told of.
+    /// How far it was read, how far the daemon was told so, and the number of records it was not told of.
     got: Place,
     told: Place,
     untold: u32,
     is_owing: bool,
-    /// The daemon was told that it is used no more, or is to be told when there is room.
+    /// The program has left it: the daemon was told, or has to be told when there is room.
     is_left: bool,
     owes_leave: Option<Reason>,
-    /// The daemon has said that it ended.
+    /// The daemon has reported its end.
     has_ended: bool,
     traffic: Traffic,
 }
@@ -172,14 +173,14 @@ struct Asked {
 #[derive(Debug)]
 pub struct Port<P> {
     platform: P,
-    /// By number; the first is the system endpoint's.
+    /// Indexed by number; the first is the system endpoint's.
     parts: Vec<Option<PartPort>>,
     lines: Vec<Option<Line>>,
     asked: [Option<Asked>; REQUESTS_MOST + 1],
     events: VecDeque<PortEvent>,
-    /// Lines that go on when their ring has room: sending again, or leaving.
+    /// Lines that wait for room in their ring, to send again or to leave.
     unfinished: VecDeque<LineId>,
-    /// The daemon's sleep that it was last woken from.
+    /// The number of the sleep that the daemon was last woken from.
     woken: u64,
     is_broken: bool,
     /// Buffers that are used again.
@@ -188,7 +189,7 @@ pub struct Port<P> {
 }
 
 impl<P: Platform> Port<P> {
-    /// A port with the system endpoint alone, whose part is this.
+    /// A port with only the system endpoint, which has the part `system`.
     pub fn new(platform: P, system: Part) -> Port<P> {
         Port {
             platform,
@@ -204,7 +205,7 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// What it stands on.
+    /// Its platform.
     pub fn platform(&self) -> &P {
         &self.platform
     }
@@ -223,23 +224,23 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// What happened, oldest first.
+    /// The next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<PortEvent> {
         self.events.pop_front()
     }
 
-    /// Whether something is to be done that no bell tells of.
+    /// Whether there is work that no bell reports.
     pub fn has_unfinished(&self) -> bool {
         !self.unfinished.is_empty() || !self.events.is_empty()
     }
 
-    /// Puts events back that were taken too early, in front of all others.
+    /// Puts back events that were taken too early, before all others.
     fn put_back(&mut self, events: VecDeque<PortEvent>) {
         events.into_iter().rev().for_each(|event| self.events.push_front(event));
     }
 
-    /// Whether the daemon has taken all that was sent, and has refused nothing of it.
+    /// Whether the daemon has taken everything that was sent and refused none of it.
     pub fn is_handed_over(&mut self) -> bool {
         let segment = self.platform.segment();
         let has_taken = |part: &PartPort| segment.cursor(part.part.there(Cursor::Taken)) == part.sent;
@@ -247,19 +248,20 @@ impl<P: Platform> Port<P> {
         self.parts.iter().flatten().all(has_taken) && self.lines.iter().flatten().all(is_over)
     }
 
-    /// Whether the daemon has taken all that an endpoint sent.
+    /// Whether the daemon has taken everything that an endpoint sent.
     fn has_taken_all(&self, number: u32) -> bool {
         let part = self.parts.get(number as usize).and_then(Option::as_ref);
         part.is_none_or(|part| self.platform.segment().cursor(part.part.there(Cursor::Taken)) == part.sent)
     }
 
-    /// The same, and it has refused nothing of that, nor has it to say so, and all that it said to the endpoint was heard.
+    /// Whether, in addition, the daemon has refused none of it and has no refusal left to report, and everything that
+    /// it told the endpoint was handled.
     fn is_at_rest(&self, number: u32) -> bool {
         let Some(part) = self.parts.get(number as usize).and_then(Option::as_ref) else { return true };
         let segment = self.platform.segment();
         let lap = lap_at(part.received, part.part.sizes.ring_order);
         let is_over = |line: &Line| line.part != number || matches!(line.stage, Stage::Open | Stage::Ended(_));
-        // In this order: what it has to say of what it took is in the ring, or it wants room.
+        // The order matters: once the daemon has taken everything, its reports about that are in the ring, or it wants room.
         self.has_taken_all(number)
             && segment.cursor(part.part.there(Cursor::WantsRoom)) == 0
             && segment.look(part.part.received(part.received), lap).is_none()
@@ -286,13 +288,14 @@ impl<P: Platform> Port<P> {
         unsent
     }
 
-    /// Asks the daemon for something. Returns the number of the request, which its answer has. `None` if too many wait.
+    /// Sends the daemon a request. Returns its number, which the answer carries. `None` if too many requests wait.
     pub fn ask(&mut self, request: &Request) -> Option<u16> {
         let slot = self.asked.iter().take(REQUESTS_MOST).position(Option::is_none)?;
         self.ask_in(slot, request)
     }
 
-    /// The same for a request that the caller waits for, and hears no answer to others meanwhile: there is a place for one of them.
+    /// Like [`Port::ask`], for a request whose answer the caller waits for without handling others. One place is
+    /// reserved for it.
     pub fn ask_and_wait(&mut self, request: &Request) -> Option<u16> {
         let slot = self.asked.iter().rposition(Option::is_none)?;
         self.ask_in(slot, request)
@@ -331,25 +334,26 @@ impl<P: Platform> Port<P> {
         Some(slot as u16)
     }
 
-    /// The answer to a request was heard: another one may have its number.
+    /// Frees the number of a request that was answered.
     fn end_request(&mut self, slot: u16) {
         if let Some(asked) = self.asked.get_mut(usize::from(slot)) {
             *asked = None;
         }
     }
 
-    /// An endpoint was made: its part. Takes what the daemon stored there already.
+    /// Adds the part of a new endpoint. Takes what the daemon already stored there.
     pub fn add_part(&mut self, number: u32, part: Part) {
         let at = number as usize;
         if self.parts.len() <= at {
             self.parts.resize_with(at + 1, || None);
         }
         self.parts[at] = Some(PartPort::new(part));
-        // Its bell may have been taken together with that of the answer: peers know the name of an endpoint that is made again.
+        // Its bell may have been collected together with that of the answer, because peers may already know the name of
+        // an endpoint that is restored.
         self.advance(number);
     }
 
-    /// An endpoint is freed. Its lines are used no more.
+    /// Removes the part of a freed endpoint. Its lines are no longer used.
     pub fn remove_part(&mut self, number: u32) {
         if let Some(part) = self.parts.get_mut(number as usize) {
             *part = None;
@@ -359,7 +363,7 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// A line of an endpoint, which the daemon gave a number.
+    /// Adds a line of an endpoint. The daemon chose its number.
     pub fn add_line(&mut self, line: LineId, part: u32) {
         let at = line.0 as usize;
         if self.lines.len() <= at {
@@ -385,7 +389,7 @@ impl<P: Platform> Port<P> {
 
     // ---- a line's writing end
 
-    /// Sends a record by a line, and keeps it.
+    /// Sends a record on a line, and keeps it.
     #[inline]
     pub fn push(&mut self, line: LineId, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         if args.len() > MAX_ARGS || payload.len() > MAX_PAYLOAD {
@@ -408,7 +412,7 @@ impl<P: Platform> Port<P> {
             Some(contents) => (contents, None),
             None => {
                 let count = blocks(contents_bytes(head));
-                // A line may have as much as it leaves free, so that the next one finds something.
+                // A line may use at most as much as it leaves free, so that the next line finds some.
                 let is_share = entry.blocks == 0 || entry.blocks + count <= part.area.free().saturating_sub(count);
                 let found = if is_share { part.area.take(count) } else { None }.ok_or(PushError::Full)?;
                 pack(args, payload, &mut self.packed);
@@ -426,7 +430,7 @@ impl<P: Platform> Port<P> {
         Ok(())
     }
 
-    /// Whether a record of so many bytes of contents would be taken now.
+    /// Whether a record with `bytes` bytes of contents would be accepted now.
     pub fn has_room(&mut self, line: LineId, bytes: usize) -> bool {
         let Some(entry) = line_mut(&mut self.lines, line).filter(|entry| entry.stage == Stage::Open) else {
             return false;
@@ -439,14 +443,14 @@ impl<P: Platform> Port<P> {
             && count <= part.area.free()
     }
 
-    /// Gives back the records that the peer has not surely taken, oldest first, and leaves the line.
+    /// Returns the records that the peer may not have taken, oldest first, and leaves the line.
     pub fn take_abandoned(&mut self, line: LineId) -> Vec<Abandoned> {
         let segment = self.platform.segment();
         let Some(entry) = line_mut(&mut self.lines, line) else { return Vec::new() };
         let Some(part) = self.parts.get_mut(entry.part as usize).and_then(Option::as_mut) else { return Vec::new() };
         let touched = match entry.stage {
             Stage::Ended(touched) => touched,
-            // Those that were refused are not sent again, and of the others nobody knows how far they got.
+            // Refused records are not sent again. The fate of the others is unknown.
             Stage::Refused(from) | Stage::Ready(from) | Stage::Again(from) => from,
             Stage::Open => entry.sent,
         };
@@ -482,7 +486,7 @@ impl<P: Platform> Port<P> {
         entry.map_or_else(Traffic::default, |entry| entry.traffic)
     }
 
-    /// The program uses a line no more. Nothing of what it holds is given back.
+    /// The program stops using a line. Kept records are dropped, not returned.
     pub fn leave(&mut self, line: LineId, reason: Reason) {
         let Some(entry) = line_mut(&mut self.lines, line) else { return };
         if std::mem::replace(&mut entry.is_left, true) {
@@ -491,7 +495,7 @@ impl<P: Platform> Port<P> {
         entry.owes_leave = Some(reason);
         let number = entry.part;
         if let Some(part) = self.parts.get_mut(number as usize).and_then(Option::as_mut) {
-            // The records that it has not read are nobody's any more.
+            // Records of the line that were not read are dropped.
             let is_of_line = |words: &Words| Descriptor::check(words).is_ok_and(|descriptor| descriptor.line == line);
             if let Some(Ok(descriptor)) =
                 part.head.take_if(|head| is_of_line(head)).map(|head| Descriptor::check(&head))
@@ -503,11 +507,11 @@ impl<P: Platform> Port<P> {
         self.finish(line);
     }
 
-    /// The daemon has ended. What it did not look at was not delivered; of the rest nobody knows.
+    /// The daemon has ended. Records that it did not look at were not delivered; the fate of the others is unknown.
     pub fn daemon_ended(&mut self) {
         for entry in self.lines.iter_mut().flatten() {
             let Some(part) = self.parts.get(entry.part as usize).and_then(Option::as_ref) else { continue };
-            // The first one that it has not taken may have been in its hands.
+            // It may have begun with the first record that it has not taken.
             let claimed = self.platform.segment().cursor(part.part.there(Cursor::Taken)).saturating_add(1);
             let begin = |kept: &Kept| Place(kept.end.0.wrapping_sub(kept.bytes()));
             let mut touched = entry.kept.iter().find(|kept| kept.position >= claimed).map_or(entry.sent, begin);
@@ -555,7 +559,7 @@ impl<P: Platform> Port<P> {
         Some(head)
     }
 
-    /// The record at the head of the ring was handled.
+    /// Drops the record at the head of the ring after it was handled.
     #[inline]
     fn pop(&mut self, line: LineId) {
         let Some(entry) = line_mut(&mut self.lines, line) else { return };
@@ -580,7 +584,7 @@ impl<P: Platform> Port<P> {
         self.advance(number);
     }
 
-    /// A visit to a line's records is over.
+    /// Ends a visit to a line's records.
     #[inline]
     fn release(&mut self, line: LineId) {
         let Some(part) = line_mut(&mut self.lines, line).map(|entry| entry.part) else { return };
@@ -588,7 +592,7 @@ impl<P: Platform> Port<P> {
         self.ring_for_room(part);
     }
 
-    /// Tells the daemon of all that was read and that it does not know: before the bundle sleeps.
+    /// Tells the daemon of everything that was read. Call it before the bundle sleeps.
     pub fn tell_all(&mut self) {
         for number in 0..self.parts.len() {
             let Some(part) = self.parts[number].as_mut().filter(|part| !part.owing.is_empty()) else { continue };
@@ -610,7 +614,7 @@ impl<P: Platform> Port<P> {
         let number = entry.part;
         let Some(part) = self.parts.get_mut(number as usize).and_then(Option::as_mut) else { return };
         if !part.has_place(segment) {
-            // With the next record, or when it is due again.
+            // Told with the next record, or when it is due again.
             if !std::mem::replace(&mut entry.is_owing, true) {
                 part.owing.push(line);
             }
@@ -623,7 +627,7 @@ impl<P: Platform> Port<P> {
 
     // ---- inside
 
-    /// Goes through what the daemon stored for an endpoint, up to the next record.
+    /// Handles what the daemon stored for an endpoint, up to the next record.
     fn advance(&mut self, number: u32) {
         let before = self.received(number);
         self.advance_to_record(number);
@@ -663,7 +667,7 @@ impl<P: Platform> Port<P> {
                         self.events.push_back(PortEvent::Readable(line));
                         return;
                     }
-                    // Nobody has the line any more.
+                    // The line is no longer used.
                     part.drop_record(segment, &descriptor);
                     continue;
                 }
@@ -704,7 +708,7 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// The peer has taken what a line sent up to a place: it is kept no more.
+    /// Forgets kept records up to a place, because the peer has taken them.
     fn note_taken(&mut self, line: LineId, taken: Place) {
         let Some(entry) = line_mut(&mut self.lines, line) else { return };
         if taken == entry.taken || !taken.is_between(entry.taken, entry.sent) {
@@ -748,9 +752,9 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// What was refused goes again.
+    /// Begins to send refused records again.
     fn send_again(&mut self, line: LineId) {
-        // What is sent behind the end would break the protocol.
+        // Sending after the end would break the protocol.
         let Some(entry) = line_mut(&mut self.lines, line).filter(|entry| !entry.is_left) else { return };
         let Stage::Ready(from) = entry.stage else { return };
         let segment = self.platform.segment();
@@ -777,7 +781,7 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// Goes on with what a line has to say, as far as there is room.
+    /// Sends what a line still has to send, as far as there is room.
     fn finish(&mut self, line: LineId) {
         let segment = self.platform.segment();
         let Some(entry) = line_mut(&mut self.lines, line) else { return };
@@ -785,7 +789,7 @@ impl<P: Platform> Port<P> {
         let Some(part) = self.parts.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let mut has_said = false;
         while let Some(from) = entry.sends_again_from() {
-            // The first one that ends behind the place.
+            // The first record that ends after the place.
             let taken = entry.taken;
             let next = entry.kept.iter_mut().find(|kept| kept.end.since(taken) > from.since(taken));
             let Some(kept) = next else {
@@ -837,7 +841,7 @@ impl<P: Platform> Port<P> {
         }
     }
 
-    /// The daemon asked to hear of room in a part's receive ring, and there is some.
+    /// Rings if the daemon asked to be told of room in a part's receive ring and there is some.
     fn ring_for_room(&mut self, number: u32) {
         let wants = self
             .parts
@@ -851,14 +855,14 @@ impl<P: Platform> Port<P> {
 }
 
 impl Line {
-    /// How far it was read, which the daemon is told now.
+    /// Returns how far it was read, and notes that the daemon is told so.
     #[inline(always)]
     fn tell(&mut self) -> Place {
         (self.told, self.untold) = (self.got, 0);
         self.got
     }
 
-    /// From where it is sent again now. Nothing is once it is left.
+    /// The place from which it is being sent again, unless the line was left.
     fn sends_again_from(&self) -> Option<Place> {
         match self.stage {
             Stage::Again(from) if !self.is_left => Some(from),
@@ -868,7 +872,7 @@ impl Line {
 }
 
 impl Kept {
-    /// What it takes of the line.
+    /// The bytes that it takes of the line.
     fn bytes(&self) -> u32 {
         stream_bytes(self.head.args(), self.head.len()) as u32
     }
@@ -888,13 +892,13 @@ impl PartPort {
         }
     }
 
-    /// Records that a line may have under way.
+    /// The most records that a line may have in flight.
     fn window(&self) -> usize {
         self.part.sizes.ring() as usize / 2
     }
 
-    /// Records of a line that may be read before the daemon is told, and bytes: a quarter of what it may have under way, if the peer's rings and
-    /// areas are of the same sizes.
+    /// The records, and bytes, of a line that may be read before the daemon is told: a quarter of its window, if the
+    /// peer's rings and areas have the same sizes.
     fn untold_most(&self) -> u32 {
         self.part.sizes.ring() / 8
     }
@@ -917,7 +921,7 @@ impl PartPort {
         self.sent - self.sent_known < ring
     }
 
-    /// Stores a descriptor, for which there is a place.
+    /// Stores a descriptor. The caller has checked that there is a place.
     #[inline(always)]
     fn publish(&mut self, segment: &impl Segment, descriptor: Descriptor, contents: [u64; INLINE_WORDS]) {
         let mut words = descriptor.words(lap_at(self.sent, self.part.sizes.ring_order));
@@ -926,18 +930,18 @@ impl PartPort {
         self.sent += 1;
     }
 
-    /// Units of the receive area were read.
+    /// Notes that units of the receive area were read.
     fn note_read(&mut self, at: u32, count: u32) {
         let units = u64::from(self.part.sizes.area_units());
         let here = self.read % units;
         if u64::from(at) != here {
-            // The daemon left out what was too short.
+            // The daemon skipped the rest of the area, which was too short.
             self.read += units - here;
         }
         self.read += u64::from(count);
     }
 
-    /// The record at the head of the receive ring is nobody's.
+    /// Drops the record at the head of the receive ring, which nobody wants.
     fn drop_record(&mut self, segment: &impl Segment, descriptor: &Descriptor) {
         if let Said::Record(head) = descriptor.said {
             if !is_inline(head) {
@@ -947,7 +951,7 @@ impl PartPort {
         self.step(segment);
     }
 
-    /// The descriptor at the head of the receive ring was handled.
+    /// Removes the descriptor at the head of the receive ring after it was handled.
     #[inline(always)]
     fn step(&mut self, segment: &impl Segment) {
         self.received += 1;
@@ -961,7 +965,7 @@ fn line_mut(lines: &mut [Option<Line>], line: LineId) -> Option<&mut Line> {
     lines.get_mut(line.0 as usize)?.as_mut()
 }
 
-/// Stores the descriptor of a record that is kept.
+/// Stores the descriptor of a kept record.
 #[inline(always)]
 fn publish_kept(part: &mut PartPort, segment: &impl Segment, line: LineId, entry: &mut Line, kept: &Kept) {
     let at = kept.blocks.map_or(0, Blocks::at);

@@ -34,7 +34,7 @@ impl<H: PortHandle> PortTx<H> {
 }
 
 impl<H: PortHandle> PortRx<H> {
-    /// The reading end of a line, whose peer is of another user of this host or not.
+    /// The reading end of a line. `is_of_other_user` says whether its peer belongs to another user of this host.
     pub fn new(port: H, line: LineId, is_of_other_user: bool) -> PortRx<H> {
         PortRx { port, line, head: None, args: [0; MAX_ARGS], payload: Vec::new(), is_of_other_user }
     }

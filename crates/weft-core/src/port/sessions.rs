@@ -1,4 +1,4 @@
-//! The sessions of a bundle by lines of weftd: how they begin and end.
+//! The sessions of a bundle over lines of weftd: how they begin and end.
 
 use super::{PortEvent, PortHandle, PortRx, PortTx};
 use crate::report::Report;
@@ -10,13 +10,13 @@ use weft_wire::path::{Bells, Rx, Tx};
 use weft_wire::segment::{Part, Sizes, PAGE};
 use weft_wire::{BundleId, EndpointId, Epoch, Key, Name, Reason, Uid};
 
-/// Rounds of records of different lines in a turn.
+/// The most rounds in a turn in which records of different lines are read.
 const ROUNDS: u32 = 64;
 
 /// Turns without an event after which the daemon is told what was read.
 const QUIET_TURNS: u32 = 256;
 
-/// The bundle of a peer that is reached by a line: its own number is not known.
+/// The bundle number of a peer that is reached over a line. Its real number is not known.
 const BY_LINE: BundleId = BundleId(u32::MAX);
 
 /// An endpoint here and a peer there.
@@ -35,7 +35,7 @@ enum Asked {
 struct Entry {
     session: Option<SessionId>,
     pair: Pair,
-    /// The peer knows of it. Before, it may be refused because of the first flow's key, and other flows do not go by it.
+    /// The peer knows of it. Until then it may be refused because of the first flow's key, so other flows do not use it.
     is_known: bool,
 }
 
@@ -44,9 +44,9 @@ struct Entry {
 pub enum Allocated {
     /// The daemon has not answered.
     NotYet,
-    /// It was.
+    /// The endpoint was made.
     Yes,
-    /// It was not.
+    /// The endpoint was refused.
     No(Reason),
 }
 
@@ -63,7 +63,7 @@ pub struct PortSessions<H> {
     /// Calls and changes that wait until there is room for a request.
     calls: VecDeque<Call>,
     changes: VecDeque<Request>,
-    /// Parts of endpoints that were freed, until all that they had said is the daemon's.
+    /// Parts of freed endpoints, until the daemon has taken everything that they sent.
     freed: Vec<u32>,
     /// The endpoint that was made last.
     allocated: Allocated,
@@ -72,7 +72,7 @@ pub struct PortSessions<H> {
 }
 
 impl<H: PortHandle> PortSessions<H> {
-    /// Without endpoints. The daemon says that the program is this user's.
+    /// An object without endpoints. According to the daemon the program belongs to `user`.
     pub fn new(port: H, user: Uid) -> PortSessions<H> {
         PortSessions {
             port,
@@ -96,8 +96,8 @@ impl<H: PortHandle> PortSessions<H> {
         &self.port
     }
 
-    /// Asks for an endpoint. False if there is no room for the request now. [`PortSessions::allocated`] says what became of it, once
-    /// [`PortSessions::look`] has taken the answer. One at a time.
+    /// Asks for an endpoint, one at a time. False if there is no room for the request now. [`PortSessions::allocated`]
+    /// returns the outcome, once [`PortSessions::look`] has taken the answer.
     pub fn allocate(&mut self, endpoint: EndpointId, key: Key, sizes: Sizes) -> bool {
         let request = Request::Allocate { endpoint, key, admission: Admission::default().code(), sizes };
         let Some(slot) = self.port.borrow_mut().ask_and_wait(&request) else { return false };
@@ -106,7 +106,7 @@ impl<H: PortHandle> PortSessions<H> {
         true
     }
 
-    /// What became of the last endpoint that was asked for.
+    /// The outcome of the last request for an endpoint.
     pub fn allocated(&self) -> Allocated {
         self.allocated
     }
@@ -138,7 +138,7 @@ impl<H: PortHandle> PortSessions<H> {
         self.allocated
     }
 
-    /// Asks for an endpoint that an earlier daemon had, behind what was asked before.
+    /// Asks for an endpoint that an earlier daemon had. The request goes after earlier ones.
     pub fn restore(&mut self, endpoint: EndpointId, key: Key, admission: Admission, sizes: Sizes) {
         self.change(Request::Allocate { endpoint, key, admission: admission.code(), sizes });
     }
@@ -157,8 +157,8 @@ impl<H: PortHandle> PortSessions<H> {
         }
     }
 
-    /// An endpoint is freed: call once the core has said all that it says of it. The daemon hears of that once it has taken all that was
-    /// sent, and has refused nothing of it.
+    /// Frees an endpoint. Call it once the core has sent everything for it. The daemon is told once it has taken all
+    /// that was sent and refused none of it.
     pub fn free(&mut self, endpoint: EndpointId) {
         if let Some(part) = self.parts.remove(&endpoint).filter(|_| !self.is_lost) {
             self.freed.push(part);
@@ -188,7 +188,7 @@ impl<H: PortHandle> PortSessions<H> {
         }
     }
 
-    /// Takes what came, and hands records to the bundle. Returns how many messages were taken.
+    /// Takes what arrived, and passes records to the bundle. Returns how many messages were taken.
     #[inline]
     pub fn look<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, budget: u32, sink: &mut S) -> u32
     where
@@ -226,12 +226,12 @@ impl<H: PortHandle> PortSessions<H> {
         work
     }
 
-    /// Tells the daemon of all that was read: before the bundle sleeps.
+    /// Tells the daemon of everything that was read. Call it before the bundle sleeps.
     pub fn lie_down(&mut self) {
         self.port.borrow_mut().tell_all();
     }
 
-    /// Whether something is to be done that no bell tells of.
+    /// Whether there is work that no bell reports.
     pub fn has_unfinished(&self) -> bool {
         if self.is_lost {
             return false;
@@ -252,7 +252,7 @@ impl<H: PortHandle> PortSessions<H> {
         }
     }
 
-    /// The daemon is gone: what it has delivered is taken, and all sessions end.
+    /// The daemon is gone: takes what it has delivered, and ends all sessions.
     pub fn lose_all<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S)
     where
         R: Rx + From<PortRx<H>>,
@@ -299,7 +299,7 @@ impl<H: PortHandle> PortSessions<H> {
         self.is_lost
     }
 
-    /// Ends the sessions of endpoints that were freed, and have said all.
+    /// Ends the sessions of freed endpoints that have sent everything.
     #[cold]
     fn end_freed<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S)
     where
@@ -325,7 +325,7 @@ impl<H: PortHandle> PortSessions<H> {
                 }
                 self.forget(line);
             }
-            // A line that the daemon opens before it hears of the end goes with the endpoint.
+            // A line that the daemon opens before it learns of the end is dropped with the endpoint.
             for asked in self.asked.values_mut() {
                 match std::mem::replace(asked, Asked::Other) {
                     Asked::Open(call, of) if of == part => core.state_mut().refused(call, Reason::NoSuchEndpoint),
@@ -340,7 +340,7 @@ impl<H: PortHandle> PortSessions<H> {
         if self.is_lost {
             return;
         }
-        // In order, behind those that wait.
+        // Keep the order: queue it after the waiting ones.
         self.changes.push_back(request);
         self.ask_changes();
     }
@@ -370,7 +370,7 @@ impl<H: PortHandle> PortSessions<H> {
         }
     }
 
-    /// Handles what the daemon said. Returns true if records wait; then the bundle is to be polled.
+    /// Handles what the daemon reported. Returns true if records wait; then the bundle has to be polled.
     fn take_events<R, T, B, S>(&mut self, core: &mut Bundle<R, T, B>, sink: &mut S) -> bool
     where
         R: Rx + From<PortRx<H>>,
@@ -393,7 +393,7 @@ impl<H: PortHandle> PortSessions<H> {
                 PortEvent::Opened(line, part, name) => self.opened(core, line, part, &name),
                 PortEvent::Ended(line, reason) => {
                     if let Some(session) = self.entries.get(&line).and_then(|entry| entry.session) {
-                        // It asks for what the peer has not taken, and so leaves the line.
+                        // This asks for the records that the peer has not taken, and so leaves the line.
                         core.lose(session, reason, sink);
                     }
                     self.port.borrow_mut().leave(line, reason);
