@@ -38,7 +38,7 @@ pub struct Report {
     pub flows_out: Vec<FlowOutReport>,
     /// The flows of its incoming messages, session by session.
     pub flows_in: Vec<FlowInReport>,
-    /// Destinations without a session to which messages were to be sent.
+    /// Destinations of messages that have no session yet.
     pub destinations: Vec<DestinationReport>,
     /// Rows above the limit, and translation table entries that were not examined.
     pub left_out: usize,
@@ -74,7 +74,7 @@ pub struct SessionReport {
     pub backlog_bytes: usize,
     /// The session's channel, if the peer is on another host.
     pub host: Option<HostReport>,
-    /// The session goes by a line of weftd.
+    /// The session uses a line of weftd.
     pub is_by_daemon: bool,
 }
 
@@ -120,7 +120,7 @@ pub struct FlowOutReport {
     pub sent: u64,
     /// Requests sent since the flow opened.
     pub requests_sent: u64,
-    /// Requests under way, in a window of 32.
+    /// Requests in flight, in a window of 32.
     pub requests: u32,
     /// Credit left for one-way messages.
     pub credit: Grant,
@@ -161,7 +161,7 @@ pub struct DestinationReport {
 pub enum Limit {
     /// Nothing.
     Nothing,
-    /// 32 requests are under way. One-way messages can be sent.
+    /// 32 requests are in flight. One-way messages can be sent.
     Window,
     /// The receiver granted no more credit for one-way messages. Requests can be sent.
     Credit,
@@ -269,7 +269,7 @@ impl<T: Tx> Session<T> {
         let is_open = has_room && self.backlog.is_empty();
         for flow in self.flows_out.iter().filter(|flow| flow.phase != Phase::Closed) {
             if report.take_place() {
-                // The name that the program mapped, unless it has mapped another one there since.
+                // The name that the program mapped, unless it has since mapped another one there.
                 let entry = endpoints.get(flow.source);
                 let name = entry.and_then(|e| e.translation(flow.destination)).map(|t| t.name);
                 let is_it = |name: &Name| (name.epoch, name.endpoint) == (self.peer.epoch, flow.to);

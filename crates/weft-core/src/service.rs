@@ -1,4 +1,5 @@
-//! How what an endpoint sends is served: messages that may be lost, such as are told as received, and order behind refusals.
+//! The service of an endpoint's outgoing messages: unreliable messages, messages reported as received, and order after
+//! refusals.
 
 use crate::endpoint::{Endpoint, Route};
 use crate::message::{Outgoing, SendError};
@@ -8,32 +9,33 @@ use weft_wire::path::{Traffic, Tx};
 use weft_wire::record::GO_ON;
 use weft_wire::{Credit, Kind};
 
-/// What becomes of the one-way messages that an endpoint sends (the reliability levels of VIA).
+/// How reliable the one-way messages of an endpoint are (the reliability levels of VIA).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reliability {
-    /// Each is delivered at most once, and may be lost. None comes back and nothing is known of it: a completion says only that it
-    /// was sent. A lost packet holds nobody up. What is sent faster than the network and the receiver bear is dropped, and counted
-    /// where it is.
+    /// Each is delivered at most once, and may be lost. None comes back and its fate is not reported: a completion only
+    /// says that it was sent. A lost packet delays no others. Messages that exceed what the network or the receiver can
+    /// take are dropped, and counted where that happens.
     Unreliable,
     /// Each is delivered exactly once or comes back. A completion says that it was stored at its destination.
     #[default]
     Delivery,
-    /// The same, and each is told as received without being asked for ([`State::unreceived`]). Behind one that is refused nothing is
-    /// delivered until the program sends again: see [`Service::is_ordered`].
+    /// The same, and each is reported as received without being asked for ([`State::unreceived`]). After one that is
+    /// refused nothing is delivered until the program sends again: see [`Service::is_ordered`].
     ///
     /// [`State::unreceived`]: crate::State::unreceived
     Reception,
 }
 
-/// How what an endpoint sends is served. Requests and replies are reliable always: an answer is owed.
+/// The service of an endpoint's outgoing messages. Requests and replies are always reliable, because an answer is owed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Service {
-    /// What becomes of its one-way messages.
+    /// How reliable its one-way messages are.
     pub reliability: Reliability,
-    /// Order also where messages are refused. Without it messages of a pair of endpoints arrive in the order in which they were sent,
-    /// but one that was refused and is sent again comes behind those that were not. With it the receiver refuses, for the same reason,
-    /// all that follows a refused message; they come back in order, the sender is told *full* until the last one is back, and what it
-    /// sends then is taken. Not of unreliable messages.
+    /// Keeps the order even if messages are refused. Without it, messages of a pair of endpoints arrive in the order in
+    /// which they were sent, but a message that was refused and sent again arrives after later ones. With it, the
+    /// receiver refuses everything that follows a refused message, for the same reason. The messages come back in
+    /// order, sends return *full* until the last one is back, and what is sent then is accepted. Does not apply to
+    /// unreliable messages.
     pub is_ordered: bool,
 }
 
@@ -50,8 +52,8 @@ impl Service {
 }
 
 impl<T: Tx> State<T> {
-    /// How what the endpoint sends is served, from the next message on; what is under way ends as it would have. Its peers are
-    /// told of it with the first message, so each may be told *full* once more.
+    /// Sets the service of the endpoint's messages, from the next one on; messages in flight end as they would have.
+    /// Peers learn of it with the first message to each, so one more send to each may return *full*.
     pub fn set_service(&mut self, endpoint: Endpoint, service: Service) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         if std::mem::replace(&mut state.service, service) != service {
@@ -63,13 +65,14 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// How what the endpoint sends is served.
+    /// The service of the endpoint's messages.
     pub fn service(&self, endpoint: Endpoint) -> Result<Service, SendError> {
         Ok(self.endpoint(endpoint)?.service)
     }
 
-    /// One-way messages sent to an index of the translation table, as it is now, of which it is not known that they were received: in
-    /// the memory of their endpoint, handed to it or queued there. Those that came back are not among them, nor those that may be lost.
+    /// The number of one-way messages, sent to an index of the translation table as it is now, that are not known to be
+    /// received: that is, in the memory of their endpoint, delivered or queued there. Returned and unreliable messages
+    /// do not count.
     pub fn unreceived(&self, endpoint: Endpoint, index: u32) -> Result<u64, SendError> {
         let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
         let Some((session, flow)) = entry.route.flow() else { return Ok(0) };
@@ -78,7 +81,7 @@ impl<T: Tx> State<T> {
         Ok(out.map_or(0, |out| out.sent - out.stored))
     }
 
-    /// Sends a message that may be lost: nothing is kept of it.
+    /// Sends an unreliable message. Nothing of it is kept.
     pub(crate) fn send_unreliable(&mut self, session: u32, flow: u16, message: Outgoing<'_>) -> Result<(), SendError> {
         let Some(s) = self.live(session) else { return Err(SendError::Full) };
         let generation = s.flows_out[usize::from(flow)].generation;
@@ -87,7 +90,7 @@ impl<T: Tx> State<T> {
         if !is_known && !s.backlog.is_empty() {
             return Err(self.send_unready(session, flow));
         }
-        // Behind what opens its flow, or else it might come ahead of that.
+        // Until the flow is known there, send it in order, or it might overtake the open.
         let pushed = match is_known {
             true => s.tx.push_unreliable(header, message.args, message.payload),
             false => s.tx.push(header, message.args, message.payload),
@@ -97,14 +100,14 @@ impl<T: Tx> State<T> {
         }
         let source = s.flows_out[usize::from(flow)].source;
         self.counters.sent += 1;
-        // It was copied: that is all there is to be told.
+        // It was copied, and no more will be known.
         if let Some(completion) = message.completion {
             self.complete(source, completion);
         }
         Ok(())
     }
 
-    /// A message of an ordered flow was refused: nothing more goes there until all that is under way ended.
+    /// A message of an ordered flow was refused: nothing more is sent there until everything in flight has ended.
     #[cold]
     pub(crate) fn stop(&mut self, session: u32, flow: u16) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
@@ -118,7 +121,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A message of a stopped flow ended. Once that was the last one, who wants to send there is told, behind those that came back.
+    /// A message of a stopped flow ended. After the last one, waiting senders are told, after the returned messages.
     #[cold]
     pub(crate) fn tell_stopped(&mut self, session: u32, flow: u16) {
         let out = self.live(session).and_then(|s| s.flows_out.get(usize::from(flow)));
@@ -127,8 +130,8 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Goes on with a flow that was stopped, once all that was under way there ended, and was handed to the program if it came back.
-    /// *Full* before.
+    /// Restarts a stopped flow, once everything in flight there has ended and the program got what came back. *Full*
+    /// before that.
     pub(crate) fn go_on(&mut self, from: Endpoint, to: u32, session: u32, flow: u16) -> Result<(), SendError> {
         let returns = self.returns.len();
         let Some(s) = self.live(session) else { return Err(SendError::Full) };
@@ -158,10 +161,10 @@ impl<T: Tx> State<T> {
 }
 
 impl<T: Tx> Session<T> {
-    /// Whether the peer has read what opens a flow.
+    /// Whether the peer has read the open of a flow.
     fn is_known(&mut self, flow: u16) -> bool {
         let known_at = &mut self.flows_out[usize::from(flow)].known_at;
-        // What opens it may be in the backlog.
+        // The open may still be in the backlog.
         if *known_at > 0 && self.backlog.is_empty() {
             let Traffic { pushed, taken } = self.tx.traffic();
             *known_at = pushed.min(*known_at);
@@ -173,7 +176,7 @@ impl<T: Tx> Session<T> {
     }
 }
 
-/// Where a flow is reached.
+/// The route for a flow.
 pub(crate) fn route_to(session: u32, flow: u16, is_longer: bool) -> Route {
     match is_longer {
         true => Route::Served { session, flow },

@@ -1,4 +1,4 @@
-//! Sessions: what two bundles that talk to each other know of each other.
+//! Sessions: the state that two communicating bundles keep about each other.
 
 use crate::endpoint::Endpoint;
 use crate::long::{Kept, Longs};
@@ -11,7 +11,7 @@ use weft_transport::{CreditAccount, CreditDue, Grant, Window};
 use weft_wire::record::{MAX_ARGS, WINDOW};
 use weft_wire::{BundleId, Credit, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid};
 
-/// A slot of a flow that rests keeps a buffer of so many bytes.
+/// A slot of a resting flow keeps a buffer of up to this many bytes.
 const SLOT_BYTES_LEAST: usize = 256;
 
 /// A session of a bundle. The life tells it from earlier sessions with the same index.
@@ -39,7 +39,7 @@ pub struct PeerId {
     pub epoch: Epoch,
     /// The bundle there.
     pub bundle: BundleId,
-    /// Its user, as the kernel says; of a peer on another host it cannot.
+    /// Its user, as the kernel reports it; unknown for a peer on another host.
     pub uid: Uid,
     /// Where other hosts reach it.
     pub address: HostAddress,
@@ -53,7 +53,7 @@ pub(crate) struct Pending {
     pub payload: Vec<u8>,
 }
 
-/// A request under way, kept so that it can be given back.
+/// A request in flight, kept so that it can be returned.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub op: u8,
@@ -65,13 +65,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Keeps a message whose argument count was checked; the completion that it asks for is kept by itself.
+    /// Keeps a message whose argument count was checked. Its completion is kept separately.
     #[inline(always)]
     pub fn keep(&mut self, op: u8, args: &[u32], payload: &[u8]) {
         self.op = op;
         self.args_len = args.len() as u8;
         copy_args(args, &mut self.args);
-        // What need not be stored is not: docs/design/small-messages.md, "Few stores".
+        // Avoid stores that are not needed: docs/design/small-messages.md, "Few stores".
         if !payload.is_empty() {
             self.keep_payload(payload);
         } else if !self.payload.is_empty() {
@@ -81,7 +81,7 @@ impl Slot {
 
     #[inline(always)]
     fn keep_payload(&mut self, payload: &[u8]) {
-        // A word over a word is one store.
+        // Replacing one word by another is a single store.
         match (<&mut [u8; 8]>::try_from(&mut self.payload[..]), <&[u8; 8]>::try_from(payload)) {
             (Ok(kept), Ok(word)) => *kept = *word,
             _ => self.keep_bytes(payload),
@@ -99,7 +99,7 @@ impl Slot {
     }
 }
 
-/// Copies up to 16 arguments without a call: from four on as two blocks that may overlap.
+/// Copies up to 16 arguments without a call: four and more as two blocks that may overlap.
 #[inline(always)]
 fn copy_args(from: &[u32], to: &mut [u32; MAX_ARGS]) {
     if let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>()) {
@@ -113,7 +113,7 @@ fn copy_args(from: &[u32], to: &mut [u32; MAX_ARGS]) {
     }
 }
 
-/// Copies what begins with `first` and ends with `last`, and has no more than these two.
+/// Copies `len` arguments that begin with `first` and end with `last`, which together cover them.
 #[inline(always)]
 fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: &mut [u32; MAX_ARGS]) {
     to[..N].copy_from_slice(first);
@@ -122,16 +122,16 @@ fn copy_ends<const N: usize>(first: &[u32; N], last: &[u32; N], len: usize, to: 
     }
 }
 
-/// How far a flow that its opener closes has come. See `docs/design/flows.md`.
+/// The phase of a flow on its way to be closed by its opener. See `docs/design/flows.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Messages go by it.
+    /// It carries messages.
     Open,
-    /// Nothing more goes by it. What is under way there has to end first.
+    /// Nothing more is sent on it. Messages in flight have to end first.
     Draining,
-    /// The peer was told that it closes; until it has answered, its number is taken.
+    /// The peer was told that it closes. Its number stays taken until the peer has answered.
     Told,
-    /// Nobody's. The number may be used again.
+    /// It is closed, and the number may be used again.
     Closed,
 }
 
@@ -141,9 +141,9 @@ pub(crate) struct FlowOut {
     pub source: Endpoint,
     pub destination: u32,
     pub phase: Phase,
-    /// How many flows had the number before. It comes round.
+    /// How many flows had the number before. Wraps around.
     pub generation: u16,
-    /// Replies of it that are queued at our endpoint or were handed on, and may have to go back.
+    /// Its replies that are queued at our endpoint or were forwarded, and may have to go back.
     pub held: u32,
     /// The peer's endpoint.
     pub to: EndpointId,
@@ -152,24 +152,24 @@ pub(crate) struct FlowOut {
     /// Slots whose message asked for a completion, one bit each.
     pub asked: u32,
     pub credit: CreditAccount,
-    /// One-way messages sent, and stored as far as the peer told.
+    /// One-way messages sent, and those that the peer reported as stored.
     pub sent: u64,
     pub stored: u64,
     /// Requests sent.
     pub requests: u64,
-    /// The last message when the peer was asked to tell.
+    /// The last message sent when the peer was last asked to report.
     pub asked_at: u64,
-    /// Completions asked for, with the number of the message; in order.
+    /// Completions asked for, each with the number of its message, in order.
     pub completions: VecDeque<(u64, u64)>,
-    /// Somebody was told *full* and wants to hear when that changes.
+    /// A send returned *full*, and its sender waits for a can-send event.
     pub wants_room: bool,
     pub service: Service,
-    /// The peer knows the flow once it has read so much of the path: zero if it does, `u64::MAX` before anybody looked. For
-    /// messages that may be lost, which else could overtake what opens it.
+    /// The peer knows the flow once it has read the path up to here; 0 if it is known to, `u64::MAX` before that was
+    /// checked. Needed for unreliable messages, which could overtake the open.
     pub known_at: u64,
-    /// A message was refused: nothing goes until all that was under way ended, and the peer is told to go on.
+    /// A message was refused: nothing is sent until everything in flight has ended and the peer is told to go on.
     pub is_stopped: bool,
-    /// The state of things in which replies were found to need no second look: [`State::admission`].
+    /// The value of [`State::admission`] at which replies were found to need no check.
     ///
     /// [`State::admission`]: crate::state::State::admission
     pub admitted: u64,
@@ -209,7 +209,7 @@ impl FlowOut {
         self.window.taken() != 0 || self.sent > self.stored
     }
 
-    /// Gives back what it keeps for messages that it does not keep now.
+    /// Frees buffers that are not needed now.
     pub fn rest(&mut self) {
         if self.window.taken() == 0 {
             for slot in self.slots.iter_mut().filter(|slot| slot.payload.capacity() > SLOT_BYTES_LEAST) {
@@ -222,14 +222,14 @@ impl FlowOut {
         self.longs.take_if(|longs| longs.is_empty());
     }
 
-    /// Nothing more goes by it: what it kept is given back.
+    /// Frees its buffers, because nothing more is sent on it.
     pub fn shut(&mut self) {
         self.phase = Phase::Told;
         (self.slots, self.completions, self.wants_room) = (Vec::new(), VecDeque::new(), false);
         self.longs = None;
     }
 
-    /// The slots, made at the first request: an idle peer costs none.
+    /// A slot. The slots are allocated at the first request, so an idle peer has none.
     #[inline(always)]
     pub fn slot(&mut self, slot: u16) -> &mut Slot {
         if self.slots.is_empty() {
@@ -238,25 +238,25 @@ impl FlowOut {
         &mut self.slots[usize::from(slot) % WINDOW]
     }
 
-    /// The completion that the message in a slot asked for, which ends.
+    /// Ends the message in a slot. Returns the completion that it asked for.
     ///
     /// # Errors
-    /// If it is a long one of which not all has left: then nobody can have answered it.
+    /// If it is a long one that has not left completely: then the peer cannot have answered it.
     pub fn take_completion(&mut self, slot: u16) -> Result<Option<u64>, Violation> {
         self.end_long(slot)?;
         Ok(self.slot(slot).completion.take())
     }
 
-    /// The long request in a slot, which ends, if it is one.
+    /// Ends the long request in a slot, and returns it, if there is one.
     ///
     /// # Errors
-    /// If not all of it has left: then nobody can know of it.
+    /// If it has not left completely: then the peer cannot know of it.
     pub fn end_long(&mut self, slot: u16) -> Result<Option<Kept>, Violation> {
         self.asked &= !(1u32.checked_shl(slot.into()).unwrap_or(0));
         self.longs.as_mut().map_or(Ok(None), |longs| longs.end(slot))
     }
 
-    /// Notes that so many more messages were stored. False, and nothing noted, if that is more than were sent.
+    /// Notes that `messages` more were stored. Returns false and notes nothing if that is more than were sent.
     pub fn on_stored(&mut self, messages: u32) -> bool {
         let stored = self.stored.saturating_add(u64::from(messages));
         let honest = stored <= self.sent;
@@ -283,23 +283,23 @@ pub(crate) struct FlowIn {
     pub source: Name,
     pub destination: Endpoint,
     pub is_open: bool,
-    /// The peer closes it. What came by it and was not consumed has to be first. Still set without `is_open`: the answer waits for room.
+    /// The peer closes it. What arrived on it has to be consumed first. Set without `is_open` while the answer waits for room.
     pub is_closing: bool,
     pub generation: u16,
     pub key: Key,
     /// Requests delivered or queued, and not ended.
     pub under_way: Window,
-    /// Requests that ended without a reply, not told yet.
+    /// Requests that ended without a reply and were not reported yet.
     pub ended: u32,
     pub due: CreditDue,
-    /// Messages that may be lost and wait at our endpoint: their source and key are the flow's.
+    /// Unreliable messages that wait at our endpoint; they use the flow's source and key.
     pub held: u32,
     pub is_dirty: bool,
-    /// A message that is refused stops what follows.
+    /// A refused message stops those that follow.
     pub is_ordered: bool,
-    /// Why one was, if the sender has not gone on.
+    /// Why a message was refused, until the sender goes on.
     pub stopped: Option<Reason>,
-    /// The state of things in which messages were found admitted and not to be queued, as in [`FlowOut`].
+    /// The value of `State::admission` at which messages were found admitted and not to be queued, as in [`FlowOut`].
     pub admitted: u64,
     /// Long requests, and long replies to requests. `None` until there is one.
     pub longs: Option<Box<Longs>>,
@@ -328,7 +328,7 @@ impl FlowIn {
 }
 
 impl FlowIn {
-    /// Whether the sender is to be told something. If so, it does not wait for another record.
+    /// Whether the sender has to be told something. If so, that no longer waits for another record to ride on.
     pub fn say_now(&mut self) -> bool {
         let is_due = self.is_open && self.due.is_due();
         if is_due {
@@ -342,49 +342,49 @@ impl FlowIn {
         self.held == 0 && self.due.is_all_consumed()
     }
 
-    /// Nobody's from now on: whatever comes by it is a violation.
+    /// Closes it: anything that arrives on it from now on is a violation.
     pub fn shut(&mut self) {
         *self = FlowIn {
             is_open: false,
             under_way: Window::SHUT,
-            // It stands in the list of those that owe something.
+            // It may still be in the list of flows that owe something.
             is_dirty: self.is_dirty,
             ..FlowIn::new(self.source, Endpoint::NONE, self.key, self.is_ordered)
         };
     }
 }
 
-/// What one session may make us hold.
+/// Limits on what one session may make us hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Flows in one direction.
     pub flows: usize,
-    /// Bytes of the backlog above which the peer's requests are refused. At twice that, one-way messages which would
-    /// have to go back with their contents are taken for an attack: no honest peer leaves so many returns unread.
+    /// Bytes of the backlog above which the peer's requests are refused. At twice that, one-way messages that would
+    /// have to be returned with their contents count as an attack: no honest peer leaves so many returns unread.
     pub backlog_bytes: usize,
     /// Bytes of messages queued at endpoints that are not served.
     pub parked_bytes: usize,
 }
 
 impl Limits {
-    /// Of a peer of our own class, and of other hosts' peers. What is queued is bounded for the bundle.
+    /// For a peer of our own class, and for peers on other hosts. Queued messages are bounded for the whole bundle.
     pub const TRUSTED: Limits = Limits { flows: 4096, backlog_bytes: 64 << 20, parked_bytes: usize::MAX };
 
-    /// Of a peer of another user: a share of the bundle's that leaves the others theirs.
+    /// For a peer of another user: a share that leaves enough of the bundle's limits to others.
     pub const OTHER_USER: Limits = Limits { flows: 64, backlog_bytes: 2 << 20, parked_bytes: 1 << 20 };
 }
 
-/// The state of a session but for its reading end.
+/// The state of a session, except its reading end.
 #[derive(Debug)]
 pub(crate) struct Session<T> {
     pub peer: PeerId,
     pub tx: T,
     pub flows_out: Vec<FlowOut>,
-    /// Numbers of those that are closed. The one that was closed first is used first.
+    /// Numbers of closed flows, the earliest first; that one is used next.
     pub flows_free: VecDeque<u16>,
     /// Calls that wait for the number of a flow that is closing.
     pub calls: VecDeque<Call>,
-    /// How many of them were still wanted at the last look.
+    /// How many of them were still wanted at the last check.
     pub calls_wanted: usize,
     pub flows_in: Vec<FlowIn>,
     pub limits: Limits,
@@ -392,9 +392,9 @@ pub(crate) struct Session<T> {
     /// [`Limits::backlog_bytes`], above which requests are refused.
     pub backlog: VecDeque<Pending>,
     pub backlog_bytes: usize,
-    /// Of messages of the peer's that are queued at endpoints.
+    /// Bytes of the peer's messages that are queued at endpoints.
     pub parked_bytes: usize,
-    /// Answers that were reserved.
+    /// Reserved answers.
     pub asked: Asked,
     /// A send found the path full.
     pub is_blocked: bool,
@@ -425,13 +425,13 @@ impl<T> Session<T> {
         }
     }
 
-    /// A number for a flow of ours: one that is free, else the next one. `None` if all are taken.
+    /// Takes a number for a flow of ours: a free one, otherwise the next. `None` if all are taken.
     pub fn take_number(&mut self) -> Option<u16> {
         let next = self.flows_out.len();
         self.flows_free.pop_front().or_else(|| (next < self.limits.flows).then_some(next as u16))
     }
 
-    /// Enters a flow of ours at a number that was taken for it. Returns its generation.
+    /// Adds a flow of ours at a number that was taken for it. Returns its generation.
     pub fn open(&mut self, flow: u16, out: FlowOut) -> u16 {
         match self.flows_out.get_mut(usize::from(flow)) {
             Some(old) => {
@@ -453,13 +453,13 @@ impl<T> Session<T> {
         has_none && self.backlog.is_empty() && self.calls.is_empty() && self.parked_bytes == 0
     }
 
-    /// Gives back what was kept for a burst.
+    /// Frees memory that is left from a burst.
     pub fn rest(&mut self) {
         self.flows_out.iter_mut().for_each(FlowOut::rest);
         for flow in &mut self.flows_in {
             flow.longs.take_if(|longs| longs.is_empty());
         }
-        // Most sessions have one flow, and a list has room for four when its first one comes.
+        // Most sessions have one flow, but a list grows to four with its first entry.
         self.flows_out.shrink_to_fit();
         self.flows_in.shrink_to_fit();
         if self.backlog.is_empty() {
@@ -476,7 +476,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// A record that ends a request or a flow was pushed: only now may the peer use its slot or number again.
+    /// Notes a pushed record. If it ends a request or a flow, only now may the peer use its slot or number again.
     pub fn on_pushed(&mut self, head: Head) {
         if head.kind == Kind::Closed {
             if let Some(flow) = self.flows_in.get_mut(usize::from(head.flow)) {
@@ -490,7 +490,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// The name that an endpoint of the peer has, whose user says so itself where the kernel does not.
+    /// The name of an endpoint of the peer. The user is the one it claims only if the kernel reports none.
     pub fn name_of(&self, endpoint: EndpointId, said: Uid) -> Name {
         let PeerId { epoch, uid, address, .. } = self.peer;
         Name { epoch, endpoint, uid: if uid == Uid::UNKNOWN { said } else { uid }, address }

@@ -1,4 +1,4 @@
-//! How messages end that are not simply delivered: the loss of a session, and what is sent back.
+//! How messages end that are not simply delivered: loss of a session, and returns.
 
 use crate::endpoint::{Endpoint, Route};
 use crate::event::{Event, MessageKind, Returned};
@@ -12,7 +12,7 @@ use weft_wire::record::{BEGUN, RETURNED_REPLY, RETURNED_SEND};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason};
 
 impl<T: Tx> State<T> {
-    /// A session is gone: every message under way on it ends now.
+    /// Ends a session and every message in flight on it.
     pub(crate) fn lose(&mut self, id: SessionId, reason: Reason) {
         let Some(place) = self.sessions.get_mut(id.index as usize) else {
             return;
@@ -27,9 +27,9 @@ impl<T: Tx> State<T> {
         place.life = place.life.wrapping_add(1);
         self.placed = None;
         self.leaving.retain(|(session, ..)| *session != id);
-        // The next session in this place has broken nothing.
+        // The next session in this place has not broken the protocol.
         self.broken.retain(|&index| index != id.index);
-        // One that was refused with its first flow never was any.
+        // A session that was refused with its first flow does not count.
         let is_refusal = matches!(
             reason,
             Reason::WrongKey | Reason::NoSuchEndpoint | Reason::Closed | Reason::NoRoom | Reason::ForeignUser
@@ -59,7 +59,8 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Gives back what the dead peer left in the path and what waited for it; says which requests and long replies it surely never saw.
+    /// Returns the messages that the dead peer left in the path and those that waited for it. Returns which requests
+    /// and long replies it certainly never saw.
     fn return_abandoned(&mut self, s: &mut Session<T>, reason: Reason) -> Untouched {
         let mut untouched = Untouched::default();
         let mut left = vec![0u64; s.flows_out.len()];
@@ -70,7 +71,7 @@ impl<T: Tx> State<T> {
                 *count += 1;
             }
         }
-        // One-way messages are consumed in order, so the ones left are the last; those before them were stored.
+        // One-way messages are consumed in order, so those left are the last ones, and all before them were stored.
         for (out, left) in s.flows_out.iter_mut().zip(&left) {
             out.stored = out.stored.max(out.sent.saturating_sub(*left));
             while let Some(completion) = out.due_completion() {
@@ -94,7 +95,7 @@ impl<T: Tx> State<T> {
                     let number = out.sent.saturating_sub(*left) + 1;
                     *left = left.saturating_sub(1);
                     if number <= out.stored {
-                        continue; // told already that it was stored, or it came back already
+                        continue; // already reported as stored, or already returned
                     }
                     out.stored = number;
                     let completion = out.due_completion();
@@ -122,7 +123,7 @@ impl<T: Tx> State<T> {
                         long: None,
                     });
                 }
-                // One in hand may have come back already, and nobody is left to miss it.
+                // A reply in hand may already have come back, and nobody waits for it any more.
                 Kind::Reply if record.fate == Fate::Untouched => {
                     self.return_reply(s, head, record.args, record.payload, reason)
                 }
@@ -167,7 +168,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Gives back the long replies that the peer is not known to have taken.
+    /// Returns the long replies that the peer may not have taken.
     fn return_long_replies(&mut self, flow: &mut FlowIn, reason: Reason, untouched: impl Fn(u16) -> bool) {
         let Some(longs) = flow.longs.take() else { return };
         for (slot, kept) in longs.kept {
@@ -202,8 +203,7 @@ impl<T: Tx> State<T> {
         });
     }
 
-    /// Sends a message of another back to its sender, with its contents unless the sender kept them. Returns false if that
-    /// waits for room.
+    /// Sends a peer's message back, with its contents unless the sender kept them. Returns false if that waits for room.
     pub(crate) fn bounce(&mut self, message: &Delivery<'_>, reason: Reason) -> bool {
         self.counters.refused += 1;
         if message.kind() == MessageKind::Reply {
@@ -240,13 +240,13 @@ impl<T: Tx> State<T> {
         self.counters.replies_refused += 1;
         let endpoint = message.endpoint;
         let flow = self.session(*message.session).and_then(|s| s.flows_out.get(usize::from(message.head.flow())));
-        // A client knows what it refused.
+        // A client knows what it refused, so only the program is told.
         let Some(flow) = flow.filter(|_| !self.events.is_claimed(endpoint)) else { return };
         let destination = flow.destination;
         self.tell(Event::ReplyRefused { endpoint, destination, op: message.op(), reason });
     }
 
-    /// What comes behind a refused message of an ordered flow is refused as well, until its sender goes on.
+    /// Refuses what follows a refused message of an ordered flow, until its sender goes on.
     fn refuse_what_follows(&mut self, message: &Delivery<'_>, reason: Reason) {
         let Some(s) = self.session_mut(*message.session) else { return };
         let Some(flow) = s.flows_in.get_mut(usize::from(message.head.flow())).filter(|flow| flow.is_ordered) else {
@@ -257,7 +257,7 @@ impl<T: Tx> State<T> {
         self.run.admission = 0;
     }
 
-    /// Tells what was stored before a message that goes back, so that its sender knows which one it is.
+    /// Reports what was stored before a message that goes back, so that its sender knows which message that is.
     fn tell_stored(&mut self, message: &Delivery<'_>) {
         let Some(s) = self.session_mut(*message.session) else { return };
         let Some(state) = s.flows_in.get_mut(usize::from(message.head.flow())) else { return };
@@ -270,17 +270,18 @@ impl<T: Tx> State<T> {
     }
 }
 
-/// What a dead peer surely never saw: flow and slot of each.
+/// Messages that a dead peer certainly never saw: the flow and slot of each.
 #[derive(Default)]
 struct Untouched {
     requests: Vec<(u16, u16)>,
-    /// Long ones. They are kept by their requests' slots.
+    /// Long replies, by the slots of their requests.
     replies: Vec<(u16, u16)>,
 }
 
-/// Drops what is of flows that were closed before other ones got their numbers: all of it has ended.
+/// Drops records of closed flows whose numbers were used again: all their messages have ended.
 fn drop_closed(abandoned: &mut Vec<Abandoned>, backlog: &VecDeque<Pending>) {
-    // Ours are opened by `Open`, and what we say of the peer's ends with `Closed`: by number, how many records are of older ones.
+    // Our flows begin with `Open`, and our records about the peer's flows end with `Closed`. So count, per number, the
+    // records of earlier flows.
     let (mut sent, mut said) = (BTreeMap::new(), BTreeMap::new());
     let heads = abandoned.iter().map(|record| record.head).chain(backlog.iter().map(|pending| pending.head));
     for (at, head) in heads.enumerate() {

@@ -1,4 +1,4 @@
-//! A bundle's state: what a program and a running handler may use.
+//! A bundle's state, which a program and a running handler may use.
 
 pub(crate) mod asked;
 pub(crate) mod close;
@@ -22,7 +22,7 @@ use weft_wire::packet::Integrity;
 use weft_wire::path::Tx;
 use weft_wire::{BundleId, Name};
 
-/// Bounds that a program may choose.
+/// Settings that a program may choose.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,21 +34,22 @@ use weft_wire::{BundleId, Name};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Bytes that all endpoints of a bundle which are not served may hold; then messages go back with *queue full*.
+    /// Bytes that all unserved endpoints of a bundle together may hold; beyond that messages go back with *queue full*.
     pub parked_bytes_most: usize,
-    /// Bytes of the [events](Event) that wait for the program. Beyond that the program loses the oldest ones if it takes none, and
-    /// may not send if it does.
+    /// Bytes of the [events](Event) that wait for the program. Beyond that, a program that takes no events loses the
+    /// oldest, and a program that takes events cannot send.
     pub events_bytes_most: usize,
-    /// Sessions of a bundle.
+    /// The most sessions of a bundle.
     pub sessions_most: u32,
-    /// A peer on another host that is silent for so long although it was asked is lost: from 50 ms to 5 minutes. `None`: what the
-    /// environment says (`WEFT_SUSPICION`), else 3 s.
+    /// A peer on another host that stays silent for this long although it was asked is lost: from 50 ms to 5 minutes.
+    /// `None`: the value of `WEFT_SUSPICION` in the environment, otherwise 3 s.
     pub suspicion: Option<Duration>,
-    /// How long a bundle that is dropped waits, at most, until what it has sent is out: until it lies in memory that it shares with
-    /// its peers, and other hosts have acknowledged the rest. `None`: what the environment says (`WEFT_LINGER`), else 3 s.
+    /// How long a dropped bundle waits, at most, until everything it sent is out: in memory that it shares with its
+    /// peers, or acknowledged by other hosts. `None`: the value of `WEFT_LINGER` in the environment, otherwise 3 s.
     pub linger: Option<Duration>,
-    /// What the checksums of packets to and from other hosts cover. [`Integrity::Header`] holds with peers that want it too; all others have
-    /// [`Integrity::Full`]. `None`: what the environment says (`WEFT_INTEGRITY`), else full.
+    /// What the checksums of packets to and from other hosts cover. [`Integrity::Header`] applies to peers that want it
+    /// too; all others have [`Integrity::Full`]. `None`: the value of `WEFT_INTEGRITY` in the environment, otherwise
+    /// full.
     pub integrity: Option<Integrity>,
 }
 
@@ -65,59 +66,58 @@ impl Default for Settings {
     }
 }
 
-/// What ends waits, counted.
+/// Counts of what ends waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Events that an endpoint's mask does not leave out.
+    /// Events, except those that an endpoint's mask excludes.
     pub events: u64,
-    /// Messages handed over or queued, likewise.
+    /// Messages delivered or queued, with the same exception.
     pub messages: u64,
-    /// Sends that were full and may be tried again, whatever the masks say. `None` for a wait that this does not end.
+    /// Can-send events, whatever the masks say. `None` for a wait that these do not end.
     pub room: Option<u64>,
 }
 
 impl Tally {
-    /// For a wait that room does not end.
+    /// The tally for a wait that can-send events do not end.
     pub fn without_room(self) -> Tally {
         Tally { room: None, ..self }
     }
 }
 
-/// A destination that somebody wants to send to and that has no session: the home's work.
+/// A destination that a sender needs and that has no session. The home sets one up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
     /// The local endpoint.
     pub endpoint: Endpoint,
     /// The index in its translation table.
     pub destination: u32,
-    /// What the index named when the call was made. If it names another now, the outcome of the call is of no interest.
+    /// The name at the index when the call was made. If another is mapped there now, the result of the call is ignored.
     pub name: Name,
 }
 
-/// A session's place. It begins with a cache line: where else its fields lay was up to the allocator and to each other's sizes, and
-/// with 32 requests under way a pair took 20.5 or 23 ns by it.
+/// A session's place. Aligned to a cache line; unaligned, latency varied between 20.5 and 23 ns.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Place<T> {
     pub life: u32,
     pub session: Option<Session<T>>,
-    /// Set aside for a session that is being set up.
+    /// Reserved for a session that is being set up.
     pub is_reserved: bool,
 }
 
-/// One-way messages of one flow that were handed over one after the other, and are noted with their flow together: what a
-/// stream does for each message is then a few additions.
+/// One-way messages of one flow that were delivered in a row and are booked on their flow together, so that each
+/// message of a stream costs only a few additions.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub session: u32,
     pub flow: u16,
     /// Where the flow leads.
     pub endpoint: Endpoint,
-    /// The state of things in which its messages were found admitted; 0 if they are not simply handed over.
+    /// The value of [`State::admission`] at which its messages were found admitted; 0 if they are not simply delivered.
     pub admission: u64,
     pub messages: u32,
     pub lines: u32,
-    /// Somebody wants to be told soon that they are stored.
+    /// The sender wants to be told soon that they are stored.
     pub asked: bool,
 }
 
@@ -132,7 +132,7 @@ impl Run {
     }
 }
 
-/// Everything of a bundle but the reading ends of its sessions. No call blocks.
+/// Everything of a bundle except the reading ends of its sessions. No call blocks.
 ///
 /// ```
 /// # use weft_core::testing::MemTx;
@@ -161,9 +161,9 @@ pub struct State<T> {
     pub(crate) calls: Vec<Call>,
     /// Flows of ours that began to close.
     pub(crate) draining: Vec<(SessionId, u16)>,
-    /// Flows that their openers close, and that may be told to be closed.
+    /// Flows that their openers close, and whose openers can be told that they are closed.
     pub(crate) closing: Vec<(SessionId, u16)>,
-    /// Sessions whose last flow has closed, and whose path is given back then.
+    /// Sessions whose last flow has closed, so that their path can be closed.
     pub(crate) rests: Vec<SessionId>,
     /// Flows that owe their sender `Ended` or `Credit`.
     pub(crate) dirty: Vec<(u32, u16)>,
@@ -174,13 +174,13 @@ pub struct State<T> {
     /// Endpoints that are served again and hold messages.
     pub(crate) unparking: Vec<Endpoint>,
     pub(crate) parked_bytes: usize,
-    /// Sessions that turned out broken while something was sent.
+    /// Sessions that were found broken while sending.
     pub(crate) broken: Vec<u32>,
     pub(crate) run: Run,
-    /// Sessions of which a held record's return is under way now, once per record.
+    /// Sessions with a held record whose return was now sent; one entry per record.
     pub(crate) let_go: Vec<u32>,
-    /// Something may be in `draining`, `closing`, `dirty`, `blocked`, `let_go`, `unparking`, `returns`, `completed_away` or `backs`, or the client may have
-    /// something to do: one look instead of nine on every poll.
+    /// Set if there may be entries in `draining`, `closing`, `dirty`, `blocked`, `let_go`, `unparking`, `returns`,
+    /// `completed_away` or `backs`, or work for the client. So a poll makes one check instead of one for each.
     pub(crate) has_chores: bool,
     /// The client asked to be called at the end of the next poll.
     pub(crate) client_waits: bool,
@@ -188,21 +188,21 @@ pub struct State<T> {
     pub(crate) has_enough: bool,
     /// Polls in a row that found nothing, counted by the home.
     pub(crate) idle_polls: u32,
-    /// Messages that other bundles handed on and that have not ended.
+    /// Messages that other bundles forwarded and that have not ended.
     pub(crate) guests: BTreeMap<u32, Guest>,
     pub(crate) guests_so_far: u32,
-    /// What became of them, on its way back.
+    /// The results of guests, on their way back.
     pub(crate) backs: Vec<(BundleId, Back)>,
     /// Completions for endpoints that live in other bundles.
     pub(crate) completed_away: Vec<(Endpoint, u64)>,
-    /// Changes with every change that can make an endpoint admit or hold messages otherwise than before: what a flow was
-    /// admitted to at this state of things needs no second look. Begins with 1; 0 is never current.
+    /// Changes whenever an endpoint may begin to admit or hold messages differently. A flow that was found admitted at
+    /// the current value needs no check. Begins with 1; 0 is never current.
     pub(crate) admission: u64,
     /// Flows that have pieces of long messages to send.
     pub(crate) leaving: VecDeque<(SessionId, Side, u16)>,
-    /// Where bytes of a segment lie while they are sent. One piece at most.
+    /// A buffer for bytes of a segment while they are sent: at most one piece.
     pub(crate) scratch: Vec<u8>,
-    /// Where the bytes of the long message lie that is being delivered.
+    /// Where the bytes of the long message that is being delivered lie.
     pub(crate) placed: Option<Placed>,
 }
 
@@ -251,13 +251,13 @@ impl<T: Tx> State<T> {
         self.events.pop_completed()
     }
 
-    /// The next flow that a peer closed and that led to an endpoint whose client [claimed](State::claim_events) its events: nothing more
-    /// comes by it, and the next flow that the peer opens may have its number.
+    /// The next flow that a peer closed, to an endpoint whose client [claimed](State::claim_events) its events. Nothing
+    /// more arrives on it, and the next flow that the peer opens may have its number.
     pub fn next_closed_flow(&mut self) -> Option<(Endpoint, FlowId)> {
         self.events.pop_closed()
     }
 
-    /// A client has more to do: [`Client::go_on`] is called with the next poll, which comes soon.
+    /// Notes that a client has more to do: [`Client::go_on`] is called by the next poll, which follows soon.
     ///
     /// [`Client::go_on`]: crate::Client::go_on
     pub fn come_again(&mut self) {
@@ -265,21 +265,21 @@ impl<T: Tx> State<T> {
         self.has_chores = true;
     }
 
-    /// The client has a one-way message that the program should see before another is looked for: said while it is delivered,
-    /// it ends the visit to its session. The look for what comes next costs a line of the other core's, and can wait.
+    /// Ends the visit to the session of the message that is being delivered, so that the program sees the message
+    /// first. Looking for the next one costs a cache-line transfer from the other core, and can wait.
     #[inline(always)]
     pub fn end_visit(&mut self) {
         self.has_enough = true;
     }
 
-    /// Polls in a row that found nothing. It comes round. If it is not 0 while a message is delivered, the program waited for the
-    /// message; in a stream it is 0.
+    /// Polls in a row that found nothing. Wraps around. If it is not 0 while a message is delivered, the program waited
+    /// for the message; in a stream it is 0.
     #[inline(always)]
     pub fn idle_polls(&self) -> u32 {
         self.idle_polls
     }
 
-    /// The home notes that so many polls in a row found nothing.
+    /// Sets the number of polls in a row that found nothing. The home counts them.
     #[inline(always)]
     pub fn set_idle_polls(&mut self, idle_polls: u32) {
         self.idle_polls = idle_polls;
@@ -290,19 +290,19 @@ impl<T: Tx> State<T> {
         self.placed
     }
 
-    /// The client has something for the program: a wait ends.
+    /// Ends a wait, because the client has something for the program.
     pub fn note(&mut self) {
         self.events.note();
     }
 
-    /// Whether requests or one-way messages of ours are under way on a session: then its peer is to be watched.
+    /// Whether requests or one-way messages of ours are in flight on a session: then its peer has to be watched.
     #[doc(hidden)] // for the home of a bundle
     pub fn awaits(&self, session: SessionId) -> bool {
         let flows = self.session(session).into_iter().flat_map(|s| &s.flows_out);
         flows.into_iter().any(FlowOut::has_under_way)
     }
 
-    /// Events and messages so far that end a wait; both come round.
+    /// The events and messages so far that end a wait. Both counts wrap around.
     #[doc(hidden)] // for the home of a bundle
     pub fn tally(&self) -> Tally {
         let Counters { delivered, requests_delivered, replies_delivered, parked, .. } = self.counters;
@@ -311,12 +311,12 @@ impl<T: Tx> State<T> {
         Tally { events: self.events.noted(), messages: messages.wrapping_sub(self.events.muted()), room }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Destinations that want a session, each once.
+    /// Takes the destinations that need a session, each once.
     #[doc(hidden)] // for the home of a bundle
     pub fn take_calls(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.calls)
@@ -327,7 +327,7 @@ impl<T: Tx> State<T> {
         !self.calls.is_empty()
     }
 
-    /// The sessions there are.
+    /// The current sessions.
     #[doc(hidden)] // for the home of a bundle
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PeerId)> + '_ {
         self.sessions.iter().enumerate().filter_map(|(index, place)| {
@@ -371,14 +371,14 @@ impl<T: Tx> State<T> {
         place.session.as_mut().filter(|_| place.life == id.life)
     }
 
-    /// A message of ours came back; the sink gets it at the end of the poll.
+    /// Queues a message of ours that came back. The sink gets it at the end of the poll.
     pub(crate) fn come_back(&mut self, message: Returned) {
         self.counters.returned += 1;
         self.returns.push_back(message);
         self.has_chores = true;
     }
 
-    /// Gives back what was kept for a burst.
+    /// Frees memory that is left from a burst.
     pub(crate) fn rest(&mut self) {
         for endpoint in self.endpoints.iter_mut().filter(|endpoint| endpoint.parked.is_empty()) {
             endpoint.parked = VecDeque::new();
@@ -393,7 +393,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A peer broke the protocol; the home is told.
+    /// Reports to the home that a peer broke the protocol.
     #[cold]
     pub(crate) fn cut(&mut self, session: u32) {
         if !self.broken.contains(&session) {

@@ -1,7 +1,7 @@
-//! Paths in ordinary memory, for tests and simulation: bounded queues with the ring's meaning and none of its layout.
+//! Paths in ordinary memory, for tests and simulation: bounded queues with the semantics of the ring but not its layout.
 //!
-//! Like the ring, a path gives the lines of a record back late: with [`Rx::release`], or when an eighth of it was popped.
-//! Until then the last record that was taken up counts as the one in hand, popped or not.
+//! Like the ring, a path frees the lines of a record late: with [`Rx::release`], or when an eighth of it was popped.
+//! Until then the last record that was looked at counts as the one in hand, popped or not.
 
 use crate::long::Memory;
 use std::cell::RefCell;
@@ -16,14 +16,13 @@ use weft_wire::{Head, MAX_PAYLOAD};
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<Rc<Abandoned>>,
-    /// Records that were taken up and whose lines were not given back, oldest first; with what is known of them should the
-    /// consumer die.
+    /// Records that were looked at and whose lines are not free yet, oldest first, with their fate should the consumer die.
     taken_up: VecDeque<(Rc<Abandoned>, Fate)>,
-    /// Lines that the producer may not use.
+    /// Lines that are not free for the producer.
     lines: u32,
-    /// Those of them that were popped since lines were given back.
+    /// The part of `lines` that was popped since lines were last freed.
     popped: u32,
-    /// Records that are held, oldest first; and those among them that had to be dropped, the oldest ones.
+    /// Held records, oldest first; and the number of the oldest ones that had to be dropped.
     held: VecDeque<Rc<Abandoned>>,
     dropped: u32,
     /// Lines of all records so far.
@@ -39,14 +38,14 @@ pub struct MemTx {
     neighbour: Option<NonZeroU32>,
 }
 
-/// The reading end of a queue. Dropped, it leaves what a dead consumer leaves.
+/// The reading end of a queue. Dropping it leaves the queue as a dead consumer would.
 #[derive(Debug)]
 pub struct MemRx {
     queue: Rc<RefCell<Queue>>,
     in_hand: Option<Rc<Abandoned>>,
 }
 
-/// A segment in ordinary memory. Clones are the same bytes.
+/// A segment in ordinary memory. Clones share the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes(Arc<Mutex<Vec<u8>>>);
 
@@ -61,18 +60,18 @@ pub fn path(room: u32) -> (MemTx, MemRx) {
 }
 
 impl Bytes {
-    /// So many bytes, all zero.
+    /// `len` bytes, all zero.
     pub fn new(len: usize) -> Bytes {
         Bytes(Arc::new(Mutex::new(vec![0; len])))
     }
 
-    /// What they are now.
+    /// The current bytes.
     pub fn all(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[doc(hidden)] // in the pages of who re-exports the trait
+#[doc(hidden)] // for the documentation of crates that re-export the trait
 impl Memory for Bytes {
     fn len(&self) -> u64 {
         self.all().len() as u64
@@ -92,7 +91,7 @@ impl Memory for Bytes {
 }
 
 impl Queue {
-    /// Drops held records while they and what came behind them take more than half of the room.
+    /// Drops held records while they and the records after them take more than half of the room.
     fn drop_held(&mut self, in_hand: Option<&Rc<Abandoned>>) {
         while let Some(first) = self.held.front() {
             let behind = self.taken_up.iter().skip_while(|(r, _)| !Rc::ptr_eq(r, first)).map(|(r, _)| r);
@@ -107,14 +106,14 @@ impl Queue {
 }
 
 impl MemRx {
-    /// Whether held records had to be dropped that were not let go yet.
+    /// Whether held records had to be dropped before they were let go.
     pub fn has_dropped(&self) -> bool {
         self.queue.borrow().dropped > 0
     }
 }
 
 impl MemTx {
-    /// A path to a process that can be trusted with memory.
+    /// Marks the path as leading to a process that can be trusted with memory.
     #[must_use]
     pub fn to_process(self, process: NonZeroU32) -> MemTx {
         MemTx { neighbour: Some(process), ..self }

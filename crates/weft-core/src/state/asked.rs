@@ -1,8 +1,8 @@
-//! Bytes of answers that were asked for: reserved before a request leaves, so that no peer has to keep more of them than it may.
+//! Reserved bytes for answers: reserved before a request leaves, so that no peer has to keep more answers than it may.
 //!
-//! A peer answers all requests of a session as long as the answers that nobody reads are within a bound, [`Limits::backlog_bytes`], and
-//! refuses requests then. A flow's window alone does not keep to that if there are many flows. So clients whose answers are long reserve
-//! them, and half of the bound is theirs; the other half is left for everything else.
+//! A peer answers the requests of a session while the unread answers stay within a bound, [`Limits::backlog_bytes`],
+//! and then refuses requests. A flow's window alone does not respect that bound if there are many flows. So clients
+//! with long answers reserve them. Half of the bound is for these; the other half is for everything else.
 
 use super::State;
 use crate::endpoint::Endpoint;
@@ -12,32 +12,32 @@ use weft_wire::path::Tx;
 /// Whether an answer was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserved {
-    /// It was, at this session.
+    /// The bytes are reserved, at this session.
     Yes(SessionId),
-    /// There is no session yet, and nothing to reserve.
+    /// There is no session yet, so nothing to reserve.
     NoSession,
-    /// No: as much as may be is under way. The endpoint is told by an event when the request may be tried again.
+    /// The limit is reached. An event tells the endpoint when to try the request again.
     Full,
 }
 
-/// What a session has asked for.
+/// The reservations of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     bytes: usize,
-    /// The flow that was the first one to be told that there is no room. All others wait as well until half of the bytes have come, so that
-    /// each gets its turn.
+    /// The first flow that found no room. All others wait too, until half of the bytes have arrived, so that each gets
+    /// its turn.
     waits: Option<u16>,
 }
 
 impl Asked {
-    /// Bytes of answers that may be under way, with what the peer keeps beside each.
+    /// The most bytes of answers in flight, including the peer's overhead for each.
     pub const fn most(limits: &Limits) -> usize {
         limits.backlog_bytes / 2
     }
 
     fn take(&mut self, bytes: usize, flow: u16, most: usize) -> bool {
         let sum = self.bytes.saturating_add(bytes);
-        // Nothing under way: it cannot wait for anything.
+        // With nothing in flight there is nothing to wait for.
         let is_taken = self.bytes == 0 || (self.waits.is_none() && sum <= most);
         match is_taken {
             true => self.bytes = sum,
@@ -46,13 +46,13 @@ impl Asked {
         is_taken
     }
 
-    /// Says whether those that wait are to try again.
+    /// Returns whether waiting senders should try again.
     fn give_back(&mut self, bytes: usize, most: usize) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.waits.is_some() && self.bytes <= most / 2
     }
 
-    /// The flow that is told first that there is room. If half is free, nobody waits any more.
+    /// The flow that is told first that there is room. If half is free, the wait is over.
     pub fn take_first(&mut self, limits: &Limits) -> u16 {
         let is_free = self.bytes <= Asked::most(limits) / 2;
         self.waits.filter(|_| is_free).map_or(0, |_| self.waits.take().unwrap_or(0))
@@ -60,7 +60,7 @@ impl Asked {
 }
 
 impl<T: Tx> State<T> {
-    /// Reserves so many bytes of an answer by the peer at an index of the endpoint's translation table.
+    /// Reserves `bytes` bytes for an answer of the peer at an index of the endpoint's translation table.
     #[doc(hidden)] // users need not know the type
     pub fn reserve_answer(&mut self, from: Endpoint, to: u32, bytes: usize) -> Reserved {
         let Some((index, flow)) = self.route(from, to) else { return Reserved::NoSession };
@@ -70,12 +70,12 @@ impl<T: Tx> State<T> {
         if s.asked.take(bytes, flow, Asked::most(&s.limits)) {
             return Reserved::Yes(SessionId { index, life });
         }
-        // The caller is told *full*, and by an event when that changes.
+        // The caller gets *full*, and an event follows when that changes.
         self.send_unready(index, flow);
         Reserved::Full
     }
 
-    /// Gives back what was reserved: the answer has come, or there will be none. Nothing happens if the session has ended.
+    /// Releases a reservation: the answer arrived, or there will be none. Does nothing if the session has ended.
     pub fn answer_came(&mut self, session: SessionId, bytes: usize) {
         let place = self.sessions.get_mut(session.index as usize).filter(|place| place.life == session.life);
         let Some(s) = place.and_then(|place| place.session.as_mut()) else { return };
@@ -84,13 +84,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Bytes that wait for the peer of a message to read what it was sent before.
+    /// Bytes that wait until the session's peer has read earlier records.
     #[inline]
     pub fn unread_by(&self, session: SessionId) -> usize {
         self.session(session).map_or(0, |s| s.backlog_bytes)
     }
 
-    /// Bytes that wait for peers to read what they were sent before, of all sessions. Takes as long as there are sessions for which some do.
+    /// Bytes that wait until peers have read earlier records, over all sessions. The cost grows with the number of such
+    /// sessions.
     pub fn unread(&self) -> usize {
         let waiting = self.blocked.iter().filter_map(|&index| self.sessions.get(index as usize)?.session.as_ref());
         waiting.fold(0, |sum, s| sum.saturating_add(s.backlog_bytes))
@@ -108,7 +109,7 @@ mod tests {
             assert!(asked.take(10, flow, 100));
         }
         assert!(!asked.take(1, 7, 100) && !asked.take(10, 3, 100));
-        // Even if there is room again, until half of it is free.
+        // Others wait even if there is room again, until half of it is free.
         assert!(!asked.give_back(10, 100) && !asked.take(10, 0, 100));
         let limits = Limits { backlog_bytes: 200, ..Limits::TRUSTED };
         assert!(!asked.give_back(30, 100) && asked.take_first(&limits) == 0 && !asked.take(1, 0, 100));

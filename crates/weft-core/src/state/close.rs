@@ -1,4 +1,4 @@
-//! Flows that close, so that their numbers are used again. `docs/design/flows.md` says why it is done this way.
+//! Closing flows, so that their numbers can be used again. `docs/design/flows.md` has the reasons.
 
 use super::State;
 use crate::endpoint::{Endpoint, Translation};
@@ -16,39 +16,40 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Those of an entry.
+    /// The flows of an entry.
     pub fn all(destination: u32, entry: &Translation) -> impl Iterator<Item = Lead> {
         entry.flows().map(move |(session, flow)| Lead { destination, session, flow })
     }
 }
 
-/// So few calls that wait for a number are not worth a look.
+/// With fewer waiting calls than this, stale ones are not looked for.
 const CALLS_LEAST: usize = 32;
 
 impl<T: Tx> State<T> {
-    /// Nothing more is sent by a flow of ours, since no translation leads to it any more. It closes when all that it sent has ended.
+    /// Begins to close a flow of ours that no translation uses any more. It closes when everything sent on it has ended.
     ///
-    /// It is `endpoint`'s to `destination`: an entry may name one of a session that is gone, whose place another one has.
+    /// The flow must be from `endpoint` to `destination`: an entry may refer to a session that is gone and whose place
+    /// another one has.
     fn close_flow(&mut self, endpoint: Endpoint, Lead { destination, session, flow }: Lead) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
         if out.phase == Phase::Open && (out.source, out.destination) == (endpoint, destination) {
             out.phase = Phase::Draining;
-            // The look at replies is short unless somebody wants room.
+            // Makes replies take the path that checks for the end; the fast path does not.
             out.wants_room = true;
-            // Not at once: a handler may be running that refuses a reply by this flow, and the reply goes back first.
+            // Not at once: a running handler may refuse a reply on this flow, and that reply has to go back first.
             let life = self.sessions[session as usize].life;
             self.draining.push((SessionId { index: session, life }, flow));
             self.has_chores = true;
         }
     }
 
-    /// Whether a sender by a flow was told that there is no room.
+    /// Whether a send on a flow returned *full*.
     pub(crate) fn wants_room(&mut self, lead: &Lead) -> bool {
         let out = self.live(lead.session).and_then(|s| s.flows_out.get(usize::from(lead.flow)));
         out.is_some_and(|out| out.wants_room && out.phase == Phase::Open)
     }
 
-    /// Goes on with flows that began to close. No handler is running.
+    /// Continues with flows that began to close. No handler is running.
     pub(crate) fn drain_flows(&mut self) {
         for (id, flow) in std::mem::take(&mut self.draining) {
             if self.session(id).is_some() {
@@ -57,7 +58,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Tells the peer that a draining flow closes, if all that was under way there has ended; else asks what was stored.
+    /// Tells the peer that a draining flow closes, if everything in flight has ended; otherwise asks what was stored.
     pub(crate) fn drain_flow(&mut self, session: u32, flow: u16) {
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
         if out.phase != Phase::Draining {
@@ -74,7 +75,7 @@ impl<T: Tx> State<T> {
         self.say(session, head(Kind::Close, 0, flow, 0, Credit::default()));
     }
 
-    /// The peer has closed a flow of ours: its number is free.
+    /// The peer confirmed that a flow of ours is closed: its number is free.
     pub(crate) fn on_closed(&mut self, session: u32, flow: u16) -> bool {
         let Some(s) = self.live(session) else { return false };
         let Some(out) = s.flows_out.get_mut(usize::from(flow)).filter(|out| out.phase == Phase::Told) else {
@@ -91,13 +92,13 @@ impl<T: Tx> State<T> {
     fn connect_waiting(&mut self, session: u32) {
         let id = SessionId { index: session, life: self.sessions[session as usize].life };
         while let Some(s) = self.live(session).filter(|s| !s.flows_free.is_empty()) {
-            // What is not wanted any more takes none.
+            // A call that is no longer wanted takes no number.
             let Some(call) = s.calls.pop_front() else { return };
             self.connected(call, id);
         }
     }
 
-    /// Drops calls that nobody waits for any more, now and then, so that what waits for a number is bounded by the translations there are.
+    /// Drops stale calls from time to time, so that the calls waiting for a number are bounded by the number of translations.
     pub(crate) fn drop_stale_calls(&mut self, session: SessionId) {
         let Some(s) = self.session_mut(session).filter(|s| s.calls.len() >= 2 * s.calls_wanted.max(CALLS_LEAST)) else {
             return;
@@ -111,7 +112,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The peer closes a flow of its. False if it has requests under way there, which no weft has.
+    /// The peer closes a flow of its own. False if it has requests in flight there, which breaks the protocol.
     pub(crate) fn on_close(&mut self, session: u32, flow: u16) -> bool {
         let place = &mut self.sessions[session as usize];
         let id = SessionId { index: session, life: place.life };
@@ -129,7 +130,8 @@ impl<T: Tx> State<T> {
         true
     }
 
-    /// A flow that its opener closes may have nothing left to be consumed. If so, the endpoint's client is told, and then the opener.
+    /// Checks whether a flow that its opener closes has nothing left to be consumed. If so, the endpoint's client is
+    /// told, and then the opener.
     pub(crate) fn may_be_closed(&mut self, session: SessionId, flow: u16) {
         let state = self.session(session).and_then(|s| s.flows_in.get(usize::from(flow)));
         let is_over = |state: &&FlowIn| state.is_open && state.is_closing && state.is_all_consumed();
@@ -140,13 +142,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Tells openers that their flows are closed: those whose endpoints' clients have heard of it, so that what a client kept by a flow is
-    /// not taken for the next one's.
+    /// Tells openers that their flows are closed, once the endpoints' clients know it. So a client never mistakes the
+    /// state of a closed flow for that of the next one.
     pub(crate) fn say_closed(&mut self, closing: Vec<(SessionId, u16)>) {
         for (id, flow) in closing {
             let state = self.session_mut(id).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
             let Some(state) = state.filter(|state| state.is_open && state.is_closing) else { continue };
-            // Until the answer is in the path, the number is not free: a peer that reads nothing cannot make us queue more than one.
+            // The number is not free until the answer is in the path, so a peer that reads nothing cannot make us queue
+            // more than one answer.
             state.is_open = false;
             if self.say(id.index, head(Kind::Closed, 0, flow, 0, Credit::default())) {
                 self.free_number_of_peer(id, flow);
@@ -154,7 +157,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The peer may open the number again.
+    /// Lets the peer open the number again.
     fn free_number_of_peer(&mut self, session: SessionId, flow: u16) {
         let state = self.session_mut(session).and_then(|s| s.flows_in.get_mut(usize::from(flow)));
         if let Some(state) = state {
@@ -163,7 +166,8 @@ impl<T: Tx> State<T> {
         self.note_rest(session.index);
     }
 
-    /// A flow has closed, or what waited has gone: the session's path may be given back, if it has no flow any more.
+    /// Called when a flow has closed or waiting records have gone: notes that the session's path can be closed, if it
+    /// has no flow.
     pub(crate) fn note_rest(&mut self, session: u32) {
         let Some(place) = self.sessions.get_mut(session as usize) else { return };
         let id = SessionId { index: session, life: place.life };
@@ -173,7 +177,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Sessions whose last flow has closed, each once.
+    /// Takes the sessions whose last flow has closed, each once.
     #[doc(hidden)] // for the home of a bundle
     pub fn take_rests(&mut self) -> Vec<SessionId> {
         let rests = std::mem::take(&mut self.rests);
@@ -196,7 +200,7 @@ impl<T: Tx> State<T> {
         Some(self.session(session)?.peer.epoch)
     }
 
-    /// Whether a session has no flow in either direction, and nothing to say.
+    /// Whether a session has no flow in either direction and nothing to send.
     #[doc(hidden)] // for the home of a bundle
     pub fn is_at_rest(&self, session: SessionId) -> bool {
         self.session(session).is_some_and(|s| s.is_at_rest())
@@ -226,14 +230,14 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// The session of some calls is gone before there was a number for their flows.
+    /// Refuses calls whose session is gone before there was a number for their flows.
     pub(crate) fn refuse_calls(&mut self, calls: impl IntoIterator<Item = super::Call>, reason: Reason) {
         for call in calls {
             self.refused(call, reason);
         }
     }
 
-    /// A reply is held at our endpoint, or is no more.
+    /// Counts a reply that is held at our endpoint, or no longer held.
     pub(crate) fn count_held_reply(&mut self, session: SessionId, flow: u16, is_held: bool) {
         let Some(out) = self.session_mut(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
         out.held = if is_held { out.held.saturating_add(1) } else { out.held.saturating_sub(1) };
@@ -252,7 +256,7 @@ impl<T: Tx> State<T> {
         false
     }
 
-    /// What an endpoint's table leads to.
+    /// The flows of an endpoint's table.
     pub(crate) fn flows_of(&self, endpoint: Endpoint) -> Vec<Lead> {
         let table = self.endpoints.get(endpoint).map_or(&[][..], |state| &state.table);
         let entries = table.iter().zip(0u32..).filter_map(|(entry, index)| entry.as_ref().map(|entry| (entry, index)));

@@ -1,4 +1,4 @@
-//! Events for the program: queued within a bound, taken by it, and what happens at the bound.
+//! Events for the program: queueing within a bound, taking, and what happens at the bound.
 
 use super::State;
 use crate::endpoint::{Endpoint, Translation};
@@ -21,7 +21,8 @@ impl<T: Tx> State<T> {
         Some(event)
     }
 
-    /// Drops the events that wait, and counts them as [dropped](crate::Counters::events_dropped). The program does not listen for that.
+    /// Drops the waiting events, and counts them as [dropped](crate::Counters::events_dropped). This does not make the
+    /// program listen.
     pub fn drop_events(&mut self) {
         while let Some(event) = self.events.take_first() {
             self.forget_waiting(&event);
@@ -51,7 +52,7 @@ impl<T: Tx> State<T> {
             entry.waiting |= bit;
         }
         if self.events.push(event) {
-            // Peers that sent replies back are no longer admitted.
+            // Requests of peers that return replies are no longer admitted.
             self.admission += 1;
         }
         while let Some(dropped) = self.events.drop_oldest() {
@@ -60,7 +61,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A send is refused because the program is to take events first. A can-send event follows.
+    /// Refuses a send because the program has to take events first. A can-send event follows.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse_for_events(&mut self, from: Endpoint, to: u32) -> Result<(), SendError> {
@@ -70,28 +71,28 @@ impl<T: Tx> State<T> {
         Err(SendError::Full)
     }
 
-    /// An event does not wait any more: the next one of its kind is queued again.
+    /// An event no longer waits, so the next one of its kind is queued again.
     fn forget_waiting(&mut self, event: &Event) {
         if let Some((entry, bit)) = self.entry_of(event) {
             entry.waiting &= !bit;
         }
     }
 
-    /// The entry of a translation table of which an event waits only once, and the event's bit there.
+    /// The translation table entry that allows only one waiting event of this kind, and the event's bit there.
     fn entry_of(&mut self, event: &Event) -> Option<(&mut Translation, u8)> {
         let (endpoint, destination, bit) = event.once()?;
         let entry = self.endpoint_mut(endpoint).ok()?.translation_mut(destination)?;
         Some((entry, bit))
     }
 
-    /// The program took half of the events: whoever was told *full* for their sake may send.
+    /// The program took half of the events: senders that got *full* because of them may send again.
     #[cold]
     fn on_room_for_events(&mut self) {
         self.admission += 1;
         self.tell_can_send(|entry| std::mem::take(&mut entry.wants_event));
     }
 
-    /// A program begins to listen after can-send events were dropped: it may try everything again.
+    /// A program begins to listen after can-send events were dropped, so all destinations are reported.
     #[cold]
     fn tell_lost_can_sends(&mut self) {
         self.tell_can_send(|entry| entry.waiting & CAN_SEND == 0);

@@ -1,4 +1,4 @@
-//! What waits for room or for company: credit, ends of requests, records behind a full path.
+//! Records that wait: for room in a full path, or to be combined with others (credit, ends of requests).
 
 use super::State;
 use crate::event::Event;
@@ -12,7 +12,7 @@ use weft_wire::{Credit, Head, Kind, MAX_PAYLOAD};
 const UNBLOCK_LINES: u32 = lines(MAX_ARGS, MAX_PAYLOAD);
 
 impl<T: Tx> State<T> {
-    /// Pushes whatever waits locally. Says whether nothing waits any more.
+    /// Pushes everything that waits locally. Returns whether nothing waits any more.
     pub fn flush(&mut self) -> bool {
         self.flush_dirty();
         self.flush_blocked();
@@ -22,13 +22,13 @@ impl<T: Tx> State<T> {
             && self.dirty.is_empty()
     }
 
-    /// Whether nothing that is to go by a session waits here.
+    /// Whether nothing waits here to be sent on a session.
     pub(crate) fn has_said_all(&self, id: SessionId) -> bool {
         self.session(id).is_none_or(|s| s.backlog.is_empty()) && self.leaving.iter().all(|(session, ..)| *session != id)
     }
 
-    /// As [`State::flush`], and tells senders what would otherwise ride on a later record: which of their messages are stored, and
-    /// their credit. For a bundle that ends.
+    /// Like [`State::flush`], and also tells senders what would otherwise ride on a later record: which of their
+    /// messages are stored, and their credit. For a bundle that ends.
     pub fn flush_all(&mut self) -> bool {
         for session in 0..self.sessions.len() {
             let flows = self.sessions[session].session.as_mut().map_or(&mut [][..], |s| &mut s.flows_in[..]);
@@ -38,14 +38,14 @@ impl<T: Tx> State<T> {
         self.flush()
     }
 
-    /// Number of messages that found no room and wait in this process: replies, and messages that go back to their senders.
+    /// The number of messages that found no room and wait in this process: replies, and messages on their way back.
     pub fn queued(&self) -> u64 {
         let backlogs = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| &s.backlog);
         let waiting = backlogs.filter(|r| r.head.kind.is_message()).count() as u64;
         waiting + self.longs_leaving()
     }
 
-    /// Asks every peer that holds one-way messages of ours to tell soon that they are stored.
+    /// Asks every peer with one-way messages of ours to report soon that they are stored.
     pub fn hasten(&mut self) {
         for place in &mut self.sessions {
             let Some(s) = place.session.as_mut().filter(|s| s.backlog.is_empty()) else {
@@ -62,8 +62,8 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Messages sent whose end is not known or not told: requests not ended, one-way messages not known to be stored, and
-    /// messages that came back and were not handed to the sink yet.
+    /// The number of sent messages whose end is not known or not reported: requests in flight, one-way messages not
+    /// known to be stored, and returned messages that the sink did not get yet.
     pub fn unsettled(&self) -> u64 {
         let flows = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| &s.flows_out);
         let under_way: u64 = flows.map(|f| u64::from(f.window.taken().count_ones()) + (f.sent - f.stored)).sum();
@@ -83,7 +83,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Tells senders of requests that ended and of credit.
+    /// Tells senders of ended requests and of credit.
     pub(crate) fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|&(session, flow)| !self.flush_flow(session, flow));
@@ -126,7 +126,7 @@ impl<T: Tx> State<T> {
         self.blocked = blocked;
     }
 
-    /// True if the session is not blocked any more.
+    /// Retries a blocked session. Returns true if it is no longer blocked.
     fn unblock(&mut self, index: u32) -> bool {
         let Some(s) = self.sessions.get_mut(index as usize).and_then(|p| p.session.as_mut()) else {
             return true;
@@ -134,7 +134,7 @@ impl<T: Tx> State<T> {
         while let Some(next) = s.backlog.front() {
             match s.tx.push(next.head, &next.args, &next.payload) {
                 Ok(()) => {
-                    // Only the returns of one-way messages that found no room are in a backlog.
+                    // A return of a one-way message is in a backlog only if it found no room, so its record is held.
                     if next.head.kind == Kind::Return && next.head.slot & 0xff00 == RETURNED_SEND {
                         self.let_go.push(index);
                         self.has_chores = true;
@@ -153,7 +153,7 @@ impl<T: Tx> State<T> {
         }
         let has_returns = !self.returns.is_empty();
         if has_returns && s.flows_out.iter().any(|f| f.wants_room && f.is_stopped) {
-            // They are to be seen before anything new is sent.
+            // The program has to see the returned messages before anything new is sent.
             return false;
         }
         s.is_blocked = false;
@@ -167,7 +167,7 @@ impl<T: Tx> State<T> {
             let (endpoint, destination) = (out.source, out.destination);
             self.tell(Event::CanSend { endpoint, destination });
         }
-        // What waited may have been the last word of the last flow.
+        // The records that waited may have been the last of the last flow.
         self.note_rest(index);
         true
     }

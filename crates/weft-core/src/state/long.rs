@@ -1,4 +1,4 @@
-//! Long messages on their way out.
+//! Sending long messages.
 
 use super::State;
 use crate::bulk::{Piece, Step, Turn};
@@ -12,23 +12,23 @@ use weft_wire::path::{PushError, Tx};
 use weft_wire::record::{lines, BEGUN, MAX_ARGS, OF_REPLY, WINDOW};
 use weft_wire::{Certainty, Credit, Head, Kind, Reason, MAX_PAYLOAD};
 
-/// Room that a path must have before a piece goes: for the largest record. So short messages find room while a long one leaves.
+/// Room that a path must have before a piece is sent: the largest record. So short messages find room while a long one leaves.
 const ROOM_LINES: u32 = lines(MAX_ARGS, MAX_PAYLOAD);
 
-/// Bytes in a path that its reader has not taken, above which no piece goes: a short message would wait behind them. A reader gives bytes
-/// back by the megabyte, so with fewer it would stand still now and then.
+/// If more bytes than this in a path are unread, no piece is sent, because a short message would wait behind them. A
+/// reader frees bytes by the megabyte, so with a lower limit it would stall now and then.
 const AHEAD_MOST: u64 = 2 << 20;
 
-/// Where a long message can go.
+/// Where a long message can be sent.
 enum Way {
     Flow(u32, u16),
-    /// It comes back.
+    /// Nowhere: it comes back.
     Nowhere(Reason),
 }
 
 impl<T: Tx> State<T> {
-    /// Sets the memory into which long messages for an endpoint are placed, and which its peers may read. Without any, only long
-    /// messages without bytes come. When this returns, nobody touches the memory that was set before.
+    /// Sets the memory into which long messages for an endpoint are placed, and which its peers may read. Without
+    /// memory, only long messages without bytes arrive. When this returns, nobody accesses the previous memory.
     pub fn set_segment(&mut self, endpoint: Endpoint, memory: Option<Box<dyn Memory>>) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         let segment = state.segment.get_or_init(Segment::default);
@@ -37,11 +37,11 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Sends a long request. It has a slot of the flow's window as any other, and leaves in pieces as there is room, with the polls that
-    /// follow. Its contents are kept until it has ended.
+    /// Sends a long request. It takes a slot of the flow's window like any other, and leaves in pieces as there is
+    /// room, during later polls. Its contents are kept until it has ended.
     ///
     /// # Errors
-    /// As [`State::try_request`]. The contents come back.
+    /// Those of [`State::try_request`]. The contents are returned.
     pub fn try_request_long(
         &mut self,
         from: Endpoint,
@@ -76,11 +76,11 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Asks for bytes of another endpoint's segment. When they are in the segment of `from`, it gets a message with the operation and
-    /// arguments as a reply.
+    /// Requests bytes of another endpoint's segment. When they are in the segment of `from`, that endpoint gets a reply
+    /// with the given operation and arguments.
     ///
     /// # Errors
-    /// As [`State::try_request`].
+    /// Those of [`State::try_request`].
     pub fn try_get(&mut self, from: Endpoint, to: u32, get: Get<'_>) -> Result<(), SendError> {
         let Get { op, args, source, len, offset } = get;
         if args.len() > MAX_ARGS {
@@ -108,11 +108,11 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Replies to a request with a long message. Never blocks: it leaves in pieces as there is room. Its contents are kept until the peer
-    /// has taken it, and its request's slot is not free before.
+    /// Replies to a request with a long message. Never blocks: the message leaves in pieces as there is room. Its
+    /// contents are kept until the peer has taken it, and the request's slot is not free before.
     ///
     /// # Errors
-    /// As [`State::reply`]. The token and the contents come back.
+    /// Those of [`State::reply`]. The token and the contents are returned.
     pub fn reply_long(
         &mut self,
         token: ReplyToken,
@@ -146,11 +146,11 @@ impl<T: Tx> State<T> {
         let what = What::Answer { source, len, offset };
         let kept = Kept { op: 0, args: Vec::new(), what, has_begun: false, has_left: false };
         state.longs.get_or_insert_default().kept.insert(slot, kept);
-        // What is longer than memory can be was not within the segment.
+        // A length beyond the address space was rejected before, because it does not fit in a segment.
         self.post_long(session, Side::In, flow, slot, usize::try_from(len).unwrap_or(usize::MAX));
     }
 
-    /// Gives a long message back to its sender.
+    /// Returns a long message to its sender.
     pub(crate) fn return_long(
         &mut self,
         endpoint: Endpoint,
@@ -176,7 +176,7 @@ impl<T: Tx> State<T> {
         });
     }
 
-    /// Sends pieces of long messages: of each flow a turn, as far as there is room. Returns how many.
+    /// Sends pieces of long messages, a turn for each flow, as far as there is room. Returns their number.
     pub(crate) fn push_longs(&mut self) -> u32 {
         let mut pieces = 0;
         for _ in 0..self.leaving.len() {
@@ -189,7 +189,7 @@ impl<T: Tx> State<T> {
         pieces
     }
 
-    /// Long messages of which not all has left.
+    /// The number of long messages that have not left completely.
     pub(crate) fn longs_leaving(&self) -> u64 {
         let flows = self.sessions.iter().flat_map(|p| &p.session).flat_map(|s| {
             let flows_in = s.flows_in.iter().filter_map(|flow| flow.longs.as_deref());
@@ -198,7 +198,7 @@ impl<T: Tx> State<T> {
         flows.map(|longs| longs.leaving.len() as u64).sum()
     }
 
-    /// Where a message of an endpoint goes. Calls, if nobody has yet.
+    /// Where a message of an endpoint goes. Makes a call if there was none yet.
     fn way(&mut self, from: Endpoint, to: u32) -> Result<Way, SendError> {
         if self.events.is_full() {
             self.refuse_for_events(from, to)?;
@@ -239,12 +239,12 @@ impl<T: Tx> State<T> {
         self.counters.requests_sent += 1;
         let Some(out) = self.live(session).and_then(|s| s.flows_out.get_mut(usize::from(flow))) else { return };
         out.requests += 1;
-        // As if it had asked for a completion: the look at replies is short otherwise, and would miss what is kept.
+        // Mark the slot as if it asked for a completion: the fast path for replies would miss the kept message.
         out.asked |= 1 << (slot % WINDOW as u16);
         out.longs.get_or_insert_default().kept.insert(slot, kept);
     }
 
-    /// Puts a long message behind those of its flow that leave, and sends what there is room for.
+    /// Queues a long message behind the others of its flow, and sends what there is room for.
     fn post_long(&mut self, session: u32, side: Side, flow: u16, slot: u16, len: usize) {
         let Some(place) = self.sessions.get_mut(session as usize) else { return };
         let id = SessionId { index: session, life: place.life };
@@ -266,7 +266,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Sends pieces of one flow for a turn. Returns how many.
+    /// Sends pieces of one flow for a turn. Returns their number.
     fn push_flow(&mut self, session: u32, side: Side, flow: u16) -> u32 {
         let (mut turn, mut pieces) = (Turn::default(), 0);
         loop {
@@ -293,7 +293,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A peer asked for bytes that are not in the segment any more: its request goes back.
+    /// A peer asked for bytes that are no longer in the segment: its request goes back.
     fn give_up_answer(&mut self, session: u32, flow: u16, slot: u16, reason: Option<Reason>) {
         if let Some(longs) = self.live(session).and_then(|s| s.longs(Side::In, flow)) {
             longs.kept.remove(&slot);
@@ -352,7 +352,7 @@ impl<T: Tx> Session<T> {
                         return Err(SendError::NoEndpoint);
                     }
                 },
-                // It left when it was made.
+                // A get has left completely when it is made.
                 What::Get { .. } => return Ok(()),
             };
             let part = Part { side, flow, slot, op: *op, args, offset, len, piece, bytes };
@@ -365,16 +365,16 @@ impl<T: Tx> Session<T> {
     }
 }
 
-/// What came of sending pieces.
+/// The result of sending pieces.
 struct Sent {
     step: Step<u16>,
     pieces: u32,
     is_broken: bool,
-    /// The segment does not have what a peer asked for any more.
+    /// Set if the segment no longer has the bytes that a peer asked for.
     unread: Option<Reason>,
 }
 
-/// The segments here, as peers get bytes of them.
+/// The local segments, to read bytes that peers asked for.
 struct Source<'a> {
     endpoints: &'a Endpoints,
     scratch: &'a mut Vec<u8>,
@@ -391,7 +391,7 @@ impl Source<'_> {
     }
 }
 
-/// A piece of a long message, and what is to be said of the message.
+/// A piece of a long message, with the fields of the message that its records carry.
 struct Part<'a> {
     side: Side,
     flow: u16,
@@ -399,14 +399,15 @@ struct Part<'a> {
     op: u8,
     args: &'a [u32],
     offset: u64,
-    /// Of the whole message.
+    /// The length of the whole message.
     len: u64,
     piece: Piece,
     bytes: &'a [u8],
 }
 
 impl Part<'_> {
-    /// Pushes what carries the piece: a piece, the message's last record, or both. It may be called again if there is no room.
+    /// Pushes the records for the piece: a piece record, the message's last record, or both. It may be called again if
+    /// there is no room.
     fn push(&self, tx: &mut impl Tx, has_begun: &mut bool) -> Result<(), PushError> {
         let Part { side, flow, slot, op, args, piece, bytes, .. } = *self;
         let [low, high] = halves(self.offset);
@@ -426,7 +427,7 @@ impl Part<'_> {
         }
         if !*has_begun {
             let [len_low, len_high] = halves(self.len);
-            // There is no room for the offset among the arguments: it goes ahead.
+            // The arguments leave no room for the offset, so it goes ahead in a record of its own.
             let bytes = if piece.is_last { &[] } else { bytes };
             tx.push(piece_head, &[low, high, len_low, len_high], bytes)?;
             *has_begun = true;

@@ -9,9 +9,9 @@ use weft_wire::record::MAX_ARGS;
 use weft_wire::{Credit, Key, Kind, Name, Uid, MAX_PAYLOAD};
 
 impl<T: Tx> State<T> {
-    /// Replies to a request. Never blocks: what finds no room is queued, bounded by the requests that were granted.
+    /// Replies to a request. Never blocks: a reply that finds no room is queued, bounded by the granted requests.
     ///
-    /// On `TooLarge` the token comes back for another try.
+    /// On `TooLarge` the token is returned for another try.
     #[inline(always)]
     pub fn reply(
         &mut self,
@@ -43,8 +43,8 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Replies to a request with at most [`SMALL_MOST`] bytes, if a few stores do it. False if not, and nothing was changed: then
-    /// there is [`Delivery::take_reply`].
+    /// Replies to a request with at most [`SMALL_MOST`] bytes, if a few stores suffice. Otherwise returns false and
+    /// changes nothing; then use [`Delivery::take_reply`].
     #[inline(always)]
     pub fn reply_small(&mut self, message: &Delivery<'_>, op: u8, args: &[u32], payload: &[u8]) -> bool {
         if payload.len() > SMALL_MOST || !message.is_open.get() {
@@ -101,8 +101,8 @@ impl<T: Tx> State<T> {
         Some(session.flows_in.get(usize::from(number))?.source)
     }
 
-    /// Returns the key that a request or a one-way message carries. `None` for replies, for messages of a peer that is gone, and for
-    /// those that the bundle handed on which the endpoint left.
+    /// Returns the key that a request or a one-way message carries. `None` for replies, for messages of a peer that is
+    /// gone, and for messages that another bundle forwarded.
     pub fn carried_key(&self, message: &Delivery<'_>) -> Option<Key> {
         if message.head.is(Kind::Reply) {
             return None;

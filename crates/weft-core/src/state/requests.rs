@@ -1,4 +1,4 @@
-//! Requests: sent by their asker, ended by who was asked.
+//! Requests: sending them, and ending them without a reply.
 
 use super::send::Unrouted;
 use super::State;
@@ -10,8 +10,8 @@ use weft_wire::record::{MAX_ARGS, WINDOW};
 use weft_wire::{Credit, Kind, MAX_PAYLOAD};
 
 impl<T: Tx> State<T> {
-    /// Sends a request. It ends answered (a reply, or the notice that there is none), or comes back. *Full* too while the program
-    /// is to take [events](State::has_full_events).
+    /// Sends a request. It ends answered (a reply, or the notice that there is none), or comes back. Also *full* while
+    /// the program has to take [events](State::has_full_events).
     #[inline(always)]
     pub fn try_request(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
         if self.events.is_full() {
@@ -33,8 +33,9 @@ impl<T: Tx> State<T> {
         self.request_any(session, flow, op, completion, args, payload)
     }
 
-    /// Sends a request of at most [`SMALL_MOST`] bytes, if a few stores do it; made to be inlined, and no call is in it behind which
-    /// anything is still to do, so that nothing has to be put into memory over a call. False if not, and nothing was changed.
+    /// Sends a request of at most [`SMALL_MOST`] bytes, if a few stores suffice. Made to be inlined: after none of its
+    /// calls is work left, so nothing is spilled to memory across a call. Returns false and changes nothing if that is
+    /// not possible.
     #[inline(always)]
     fn request_small(&mut self, session: u32, flow: u16, op: u8, args: &[u32], payload: &[u8]) -> bool {
         let place = self.sessions.get_mut(session as usize).and_then(|place| place.session.as_mut());
@@ -100,7 +101,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// Notes that a request ended without a reply; it is told at the end of the poll, together with others.
+    /// Notes that a request ended without a reply. The peer is told at the end of the poll, together with others.
     #[inline(never)]
     pub(crate) fn end_request(&mut self, session: u32, flow: u16, slot: u16) {
         let Some(s) = self.sessions[session as usize].session.as_mut() else {

@@ -1,4 +1,4 @@
-//! One-way messages on their way out, and messages that have no way.
+//! Sending one-way messages, and messages to destinations without a session.
 
 use super::State;
 use crate::endpoint::{Endpoint, Route};
@@ -11,9 +11,8 @@ use weft_wire::path::{PushError, Tx};
 use weft_wire::record::{lines, ASK_STORED, MAX_ARGS, URGENT};
 use weft_wire::{Certainty, Credit, Kind, Reason, MAX_PAYLOAD};
 
-/// A message to a destination without a session, without its contents. Not an [`Outgoing`]: handed on by reference, that
-/// would be put into memory for every message, for the sake of the rare one. (Why stores are dear:
-/// docs/design/small-messages.md, "Few stores".)
+/// A message to a destination without a session, without its contents. Not an [`Outgoing`]: passing that by reference
+/// would store every message in memory for the sake of a rare case (docs/design/small-messages.md, "Few stores").
 pub(super) struct Unrouted {
     pub from: Endpoint,
     pub to: u32,
@@ -24,7 +23,7 @@ pub(super) struct Unrouted {
 }
 
 impl<T: Tx> State<T> {
-    /// Sends a one-way message. It ends delivered, or comes back. *Full* too while the program is to take
+    /// Sends a one-way message. It ends delivered, or comes back. Also *full* while the program has to take
     /// [events](State::has_full_events).
     #[inline(always)]
     pub fn try_send(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
@@ -34,8 +33,7 @@ impl<T: Tx> State<T> {
         self.send_marked(from, to, message, 0)
     }
 
-    /// The same for a message that somebody waits for: its reader never lets it lie to have the sender get ahead, which it
-    /// does for some microseconds behind a stream of others.
+    /// Like [`State::try_send`], but urgent: the receiver takes it at its next poll instead of lagging behind a stream.
     #[inline(always)]
     pub fn try_send_urgent(&mut self, from: Endpoint, to: u32, message: Outgoing<'_>) -> Result<(), SendError> {
         self.send_marked(from, to, message, URGENT)
@@ -86,7 +84,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A destination without a session: call, wait, or give the message back.
+    /// Handles a destination without a session: call, wait, or return the message.
     #[cold]
     #[inline(never)]
     pub(super) fn send_unrouted(
@@ -137,7 +135,7 @@ impl<T: Tx> State<T> {
         }
     }
 
-    /// A flow that has no credit or no slot, or stands behind a backlog.
+    /// Handles a flow without credit or a free slot, or with a backlog.
     #[cold]
     #[inline(never)]
     pub(crate) fn send_unready(&mut self, session: u32, flow: u16) -> SendError {
@@ -157,7 +155,7 @@ impl<T: Tx> State<T> {
         s.flows_out[usize::from(flow)].wants_room = true;
         match error {
             PushError::TooLarge => return SendError::TooLarge,
-            // A peer that is gone is lost in a moment, when the network says why.
+            // If the peer is gone, its session is lost in a moment, once the reason is known.
             PushError::Full | PushError::Gone => self.block(session),
             PushError::Broken => self.cut(session),
         }

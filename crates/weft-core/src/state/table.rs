@@ -1,4 +1,4 @@
-//! Endpoints and their translation tables: how they are set, and where their entries lead.
+//! Endpoints and their translation tables: setting them, and connecting their entries.
 
 use super::close::Lead;
 use super::State;
@@ -15,7 +15,7 @@ use weft_wire::record::ORDERED;
 use weft_wire::setup::Open;
 use weft_wire::{Credit, Key, Kind, Name, Reason, Uid};
 
-/// Entries of a translation table, at most.
+/// The most entries of a translation table.
 const TABLE_MOST: usize = 1 << 20;
 
 impl<T: Tx> State<T> {
@@ -26,8 +26,8 @@ impl<T: Tx> State<T> {
         endpoint
     }
 
-    /// Frees an endpoint. One-way messages that it holds unserved are dropped (they were delivered); requests that it holds,
-    /// and whatever comes later, go back to their senders.
+    /// Frees an endpoint. Queued one-way messages are dropped, because they count as delivered. Queued requests, and
+    /// everything that arrives later, go back to their senders.
     pub fn free_endpoint(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
         let flows = self.flows_of(endpoint);
@@ -48,7 +48,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Changes the key. Senders that know the old one get their messages back.
+    /// Changes the key. Messages of senders that use the old one come back.
     pub fn set_key(&mut self, endpoint: Endpoint, key: Key) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         state.key = key;
@@ -71,7 +71,7 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.admission)
     }
 
-    /// Whether messages are handed to the endpoint (the default) or queued, up to the credit granted.
+    /// Sets whether messages are delivered to the endpoint (the default) or queued, up to the granted credit.
     pub fn set_served(&mut self, endpoint: Endpoint, served: bool) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         state.served = served;
@@ -83,7 +83,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Which of an endpoint's events end a wait.
+    /// Sets which of an endpoint's events end a wait.
     pub fn set_event_mask(&mut self, endpoint: Endpoint, mask: EventMask) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
         self.events.set_mask(endpoint, mask);
@@ -91,15 +91,16 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// From now on the endpoint's events, but for completions, are for its client: see [`Client::on_event`](crate::Client::on_event).
+    /// Passes the endpoint's events, except completions, to its client from now on: see
+    /// [`Client::on_event`](crate::Client::on_event).
     pub fn claim_events(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
         self.events.claim(endpoint);
         Ok(())
     }
 
-    /// From now on the endpoint's completions are for its client, too: see [`Client::completed`](crate::Client::completed). Not for
-    /// endpoints that move to other bundles.
+    /// Passes the endpoint's completions to its client too, from now on: see
+    /// [`Client::completed`](crate::Client::completed). Not for endpoints that move to other bundles.
     pub fn claim_completions(&mut self, endpoint: Endpoint) -> Result<(), SendError> {
         self.endpoint(endpoint)?;
         self.events.claim_completions(endpoint);
@@ -111,7 +112,7 @@ impl<T: Tx> State<T> {
         self.endpoint(from).is_ok_and(|endpoint| endpoint.translation(to).is_some())
     }
 
-    /// The flow by which messages go to a destination now. `None` if there is none yet, or none any more.
+    /// The flow that messages to a destination use now. `None` if there is none yet, or no longer.
     #[inline(always)]
     pub fn flow_to(&self, from: Endpoint, to: u32) -> Option<FlowId> {
         let (index, number) = self.endpoint(from).ok()?.translation(to)?.route.flow()?;
@@ -134,21 +135,21 @@ impl<T: Tx> State<T> {
         Ok(self.endpoint(endpoint)?.key)
     }
 
-    /// Whether there is an endpoint of this bundle for what a stranger of another host wants to open, whether it admits the stranger,
-    /// and why.
+    /// Whether the endpoint that a stranger from another host wants to open exists in this bundle and admits the
+    /// stranger, and why.
     #[doc(hidden)] // for the home of a bundle
     pub fn admits(&self, open: &Open) -> Result<Admitted, Reason> {
         let found = self.endpoints.find_opened(open).and_then(|endpoint| self.endpoints.get(endpoint));
         found.ok_or(Reason::NoSuchEndpoint)?.admit(Uid::UNKNOWN, open.key)
     }
 
-    /// Messages that wait at an endpoint which is not served.
+    /// The number of messages that wait at an unserved endpoint.
     pub fn parked(&self, endpoint: Endpoint) -> Result<usize, SendError> {
         Ok(self.endpoint(endpoint)?.parked.len())
     }
 
-    /// Enters (name, key) at an index of the translation table, in place of what was there. Makes no contact yet: the next message is
-    /// the first that looks for a session, also if the same name and key stood there.
+    /// Maps an index of the translation table to (name, key), replacing the previous entry. Makes no contact yet: the
+    /// next message looks for a session, even if the same name and key were mapped before.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         if index as usize >= TABLE_MOST {
             return Err(SendError::NotMapped(index));
@@ -165,7 +166,7 @@ impl<T: Tx> State<T> {
             true => {
                 entry.iter_mut().for_each(|entry| entry.kept = old.flows().next());
                 if matches!(old.route, Route::Calling) {
-                    // The answer to that call is not for this entry.
+                    // The result of that call is not for this entry.
                     self.tell(Event::CanSend { endpoint, destination: index });
                 }
             }
@@ -174,7 +175,7 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// As [`State::map`], but whoever answers need not prove that it knows the key, if it admits callers without one.
+    /// Like [`State::map`], but the peer need not prove that it knows the key, if it admits callers without one.
     pub fn map_unproven(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), SendError> {
         self.map(endpoint, index, name, key)?;
         let entry = self.endpoint_mut(endpoint)?.translation_mut(index).ok_or(SendError::NotMapped(index))?;
@@ -182,12 +183,12 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Whether an index of the translation table was entered by [`State::map_unproven`].
+    /// Whether an index of the translation table was mapped by [`State::map_unproven`].
     pub fn is_unproven(&self, endpoint: Endpoint, index: u32) -> bool {
         self.endpoint(endpoint).ok().and_then(|state| state.translation(index)).is_some_and(|entry| entry.is_unproven)
     }
 
-    /// Empties an index of the translation table. What is under way there still ends as it would have.
+    /// Removes an entry of the translation table. Messages in flight there still end as they would have.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), SendError> {
         let state = self.endpoint_mut(endpoint)?;
         state.changes += 1;
@@ -197,25 +198,25 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Closes the flows of an entry that is taken away or replaced.
+    /// Closes the flows of an entry that is removed or replaced.
     fn give_up_entry(&mut self, endpoint: Endpoint, index: u32, old: &Translation) {
         let is_awaited = Lead::all(index, old).any(|lead| self.wants_room(&lead));
         // A client may know something of the peer that is no longer there.
         let is_known = self.events.is_claimed(endpoint) && old.flows().next().is_some();
         self.close_flows(endpoint, Lead::all(index, old));
         if is_awaited || is_known || matches!(old.route, Route::Calling) || old.wants_event {
-            // A caller that was told of a full queue waits for this event.
+            // A sender that got *full* waits for this event.
             self.tell(Event::CanSend { endpoint, destination: index });
         }
     }
 
-    /// What an index of the translation table names.
+    /// The name and key at an index of the translation table.
     pub fn translation(&self, endpoint: Endpoint, index: u32) -> Result<(Name, Key), SendError> {
         let entry = self.endpoint(endpoint)?.translation(index).ok_or(SendError::NotMapped(index))?;
         Ok((entry.name, entry.key))
     }
 
-    /// A session leads to the destination of a call.
+    /// Opens a flow for a call on a session with its destination.
     #[doc(hidden)] // for the home of a bundle
     pub fn connected(&mut self, call: Call, session: SessionId) {
         let Ok(EndpointState { name: source, service, .. }) = self.endpoint(call.endpoint) else { return };
@@ -224,7 +225,7 @@ impl<T: Tx> State<T> {
         let Some(s) = self.session_mut(session) else {
             return self.refused(call, Reason::PeerLost);
         };
-        // The same name and key were entered again: what is under way on their flow is under way to the same endpoint.
+        // The same name and key were mapped again: reuse the flow, because its messages in flight go to the same endpoint.
         if let Some((_, flow)) = kept.filter(|(index, _)| *index == session.index) {
             let out = s.flows_out.get(usize::from(flow)).filter(|out| out.phase == Phase::Open);
             let ends = (call.endpoint, call.destination, name.endpoint, service);
@@ -234,7 +235,7 @@ impl<T: Tx> State<T> {
             }
         }
         let Some(flow) = s.take_number() else {
-            // Of those that close, one is free when the peer has answered.
+            // Some flows are closing; a number is free when the peer has answered.
             if s.flows_out.iter().any(|out| matches!(out.phase, Phase::Draining | Phase::Told)) {
                 s.calls.push_back(call);
                 return self.drop_stale_calls(session);
@@ -243,7 +244,7 @@ impl<T: Tx> State<T> {
         };
         let out = FlowOut::new(call.endpoint, call.destination, name.endpoint, service);
         let generation = s.open(flow, out);
-        // At once, whoever sends first: the peer numbers flows in the order they are opened.
+        // Send the open at once, because the peer expects flow numbers in the order they are opened.
         let open = Open::to(&name, source.endpoint, key, source.uid);
         let marks = if service.stops() { ORDERED } else { 0 };
         let header = head(Kind::Open, marks, flow, generation, Credit::default());
@@ -253,7 +254,7 @@ impl<T: Tx> State<T> {
         self.set_route(call, route_to(session.index, flow, service.is_longer()));
     }
 
-    /// No session leads there; the next message is returned with this reason, and the one after that calls again.
+    /// A call failed: the next message is returned with this reason, and the one after that calls again.
     #[doc(hidden)] // for the home of a bundle
     pub fn refused(&mut self, call: Call, reason: Reason) {
         self.set_route(call, Route::Refused(reason));
@@ -261,18 +262,18 @@ impl<T: Tx> State<T> {
 
     fn set_route(&mut self, call: Call, route: Route) {
         let Some(entry) = self.calling(call) else { return };
-        // A sender that found the old route given up made a call of its own. The first answer to either call ends its wait.
+        // A sender that found the old route closed made a call of its own. The first answer to either call ends its wait.
         let waits = matches!(entry.route, Route::Calling);
         let renews = std::mem::take(&mut entry.renews) && !waits;
         if renews && route.flow().is_none() {
-            // The old route leads there too.
+            // Keep the old route, which still works.
             return;
         }
         let old = *entry;
         (entry.route, entry.kept) = (route, None);
         let others = Lead::all(call.destination, &old).filter(|lead| Some((lead.session, lead.flow)) != route.flow());
         self.close_flows(call.endpoint, others);
-        // Nobody waits for a route that is renewed.
+        // Nobody waits for the renewal of a route.
         if !renews {
             self.tell(Event::CanSend { endpoint: call.endpoint, destination: call.destination });
         }
@@ -281,7 +282,7 @@ impl<T: Tx> State<T> {
     /// The translation that waits for a call.
     fn calling(&mut self, call: Call) -> Option<&mut Translation> {
         let entry = self.endpoint_mut(call.endpoint).ok()?.translation_mut(call.destination)?;
-        // Equal names may say different addresses, of which one is called.
+        // Equal names may carry different addresses, of which only one is called.
         let is_of_call = entry.name == call.name && entry.name.address == call.name.address;
         ((matches!(entry.route, Route::Calling) || entry.renews) && is_of_call).then_some(entry)
     }
