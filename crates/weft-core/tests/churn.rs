@@ -1,4 +1,4 @@
-//! A million pairs of endpoints, one after the other, on one session: none is returned, and memory does not grow.
+//! A million pairs of endpoints, one after the other, on one session: no message is returned, and memory does not grow.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,11 +7,11 @@ use weft_core::{Bundle, Delivery, Endpoint, MessageKind, Outgoing, PeerId, Sessi
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
 const PAIRS: u64 = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
-/// From here on nothing may grow.
+/// After this many pairs memory must not grow.
 const WARM: u64 = 1_000;
 const KEY: Key = Key(7);
 
-/// The system's allocator, counting for each thread: tests run beside each other.
+/// The system's allocator, counting per thread, because tests run in parallel.
 struct Counting;
 
 thread_local! {
@@ -19,13 +19,13 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes of this thread's that are not given back.
+/// Bytes that this thread has allocated and not freed.
 fn live() -> i64 {
     LIVE.get()
 }
 
 fn count(bytes: i64) {
-    // Not there while a thread ends.
+    // The thread-local is gone while a thread ends.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + u64::from(bytes > 0)));
 }
@@ -154,7 +154,7 @@ fn a_million_pairs_on_one_session_return_nothing_and_keep_nothing() {
     assert!(early <= 32 && late <= early + 1, "{early} allocations for an early pair, {late} for a late one");
 }
 
-/// A bundle that rests gives back the buffers that it kept for a burst.
+/// A resting bundle frees the buffers that it kept from a burst.
 #[test]
 fn the_buffers_of_a_burst_of_requests_are_given_back_at_rest() {
     let [mut a, mut b] = sides();
@@ -181,7 +181,7 @@ fn the_buffers_of_a_burst_of_requests_are_given_back_at_rest() {
     assert!(rested - before < 8192, "{} bytes are kept at rest", rested - before);
 }
 
-/// All numbers are closing and the peer never answers: endpoints that are made and freed meanwhile leave nothing behind.
+/// All numbers are closing and the peer never answers: endpoints that are created and freed meanwhile leave nothing behind.
 #[test]
 fn endpoints_that_wait_in_vain_for_a_number_leave_nothing_behind() {
     const NUMBERS: u32 = 4096;

@@ -7,17 +7,17 @@ use weft_transport::testing::Faults;
 use weft_transport::{Random, Settings};
 use weft_wire::{Certainty, HostAddress, Name, Reason};
 
-/// An address in one of the networks, each of which has all hosts.
+/// The address of a host in one of the networks. All hosts are in each network.
 fn on(network: usize, host: usize) -> HostAddress {
     address(network << 8 | host)
 }
 
-/// The addresses of a host in so many networks.
+/// The addresses of a host in `networks` networks.
 fn everywhere(networks: usize, host: usize) -> HostAddress {
     several(&(1..=networks).map(|network| on(network, host)).collect::<Vec<_>>())
 }
 
-/// Two hosts in so many networks; the first one has the second one at index 0.
+/// Two hosts in `networks` networks; the first has the second at index 0.
 fn two_hosts(networks: usize, seed: u64) -> World {
     let mut world = World::new(0, seed);
     for host in 1..=2 {
@@ -44,13 +44,13 @@ fn time_to_answer(world: &mut World) -> u64 {
     world.now.get().since(start).as_millis() as u64
 }
 
-/// Whom the network has carried packets to.
+/// The addresses that the network has carried packets to.
 fn reached(world: &World) -> BTreeSet<HostAddress> {
     let network = world.network.borrow();
     network.log.iter().flatten().map(|(_, to, _)| *to).collect()
 }
 
-/// Each side has the other one once, and nothing else.
+/// Each side has exactly one session, with the other.
 fn assert_one_session(world: &World) {
     for process in &world.processes {
         assert_eq!(process.core.state().sessions().count(), 1);
@@ -163,7 +163,7 @@ fn an_earlier_life_is_refused_at_all_addresses_or_at_those_that_answer() {
         world.network.borrow_mut().cut.extend(cut);
         let within = if cut.is_some() { 4000 } else { 10 };
         assert_eq!(end(&mut world, within), (Reason::WrongEpoch, Certainty::NotDelivered), "{cut:?}");
-        // And the later one can be reached.
+        // And the later life can be reached.
         let later = world.processes[1].name;
         world.processes[0].map(later, KEY);
         assert!(time_to_answer(&mut world) < 500);
@@ -176,7 +176,7 @@ fn a_session_that_is_lost_with_its_network_is_made_anew_over_another() {
     time_to_answer(&mut world);
     world.network.borrow_mut().cut.extend([on(1, 1), on(1, 2)]);
     assert_eq!(end(&mut world, 4000), (Reason::Silent, Certainty::Unknown));
-    // The next message comes back as well, so that everybody who sends hears of it.
+    // The next message comes back as well, so that every sender learns of it.
     assert_eq!(end(&mut world, 10), (Reason::Silent, Certainty::NotDelivered));
     world.processes[0].program.got.clear();
     assert!(time_to_answer(&mut world) < 500);
@@ -188,7 +188,7 @@ fn both_call_at_once_over_bad_networks_and_all_is_answered_once() {
         let mut world = two_hosts(3, seed);
         world.network.borrow_mut().faults = Faults { drop: 300, duplicate: 100, reorder: 100, ..Faults::default() };
         let mut random = Random::new(seed);
-        // One network at least is left.
+        // At least one network is left.
         for network in 1..=2 {
             if random.below(2) == 0 {
                 world.network.borrow_mut().cut.insert(on(network, 1 + random.below(2) as usize));
@@ -218,7 +218,7 @@ fn both_call_at_once_over_bad_networks_and_all_is_answered_once() {
 fn an_endpoint_that_is_mapped_anew_at_another_address_is_not_refused_for_the_old_one() {
     let mut world = two_hosts(1, 1);
     let there = world.processes[1].name;
-    // Nobody is there; another call goes to where the endpoint is.
+    // Nobody is there; another call goes to the endpoint's real address.
     world.processes[0].map(Name { address: on(1, 77), ..there }, KEY);
     assert!(world.processes[0].try_request(ECHO, &[1], b"").is_err(), "no session yet");
     world.run(millis(2950));
@@ -240,7 +240,7 @@ fn a_host_is_reached_at_each_of_its_addresses_from_a_single_one() {
         world.processes[0].program.got.clear();
         assert!(time_to_answer(&mut world) <= 2);
     }
-    // A name that is mapped by another address closes the flow by the one before, and with it the session; the channels stay.
+    // Mapping the name with another address closes the earlier flow, and with it the session; the channels stay.
     world.run(millis(50));
     for process in &world.processes {
         assert_eq!(process.sessions.ni().borrow().hosts().count(), 3);

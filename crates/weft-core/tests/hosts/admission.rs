@@ -1,4 +1,4 @@
-//! Endpoints that admit callers of other hosts without a key, and endpoints that admit nobody.
+//! Endpoints that admit callers from other hosts without a key, and endpoints that admit nobody.
 
 use crate::world::{address, millis, Process, World, ECHO, KEY};
 use weft_core::admission::{BURST, EVERY};
@@ -6,10 +6,10 @@ use weft_core::{Admission, MessageKind, SendError};
 use weft_transport::Settings;
 use weft_wire::{HostAddress, Key, Reason};
 
-/// Sessions without a key that there may be.
+/// The most sessions without a key.
 const GUESTS_MOST: usize = 256;
 
-/// A world with one process, whose endpoint admits these.
+/// A world with one process, whose endpoint has this admission.
 fn world_that_admits(admission: Admission) -> World {
     let mut world = World::new(1, 1);
     set(&mut world, admission);
@@ -21,7 +21,7 @@ fn set(world: &mut World, admission: Admission) {
     core.state_mut().set_admission(*endpoint, admission).expect("an endpoint");
 }
 
-/// Adds callers with a key of their choice, at ports of one address, and has each make its call.
+/// Adds callers with this key, at ports of one address, and has each make its call.
 fn call(world: &mut World, host: usize, ports: std::ops::Range<u16>, key: Key) -> std::ops::Range<usize> {
     let (there, first) = (world.processes[0].name, world.processes.len());
     for port in ports {
@@ -49,7 +49,7 @@ fn callers_without_the_key_are_admitted_by_endpoints_that_admit_anybody_and_by_n
         (Admission::Nobody, Some(Reason::Closed), Some(Reason::Closed)),
         (Admission::OwnUser, None, Some(Reason::WrongKey)),
         (Admission::AnyUser, None, Some(Reason::WrongKey)),
-        // Of a process of another host nobody can say whose it is.
+        // The user of a process on another host is not known.
         (Admission::OwnUserWithoutKey, None, Some(Reason::WrongKey)),
         (Admission::Anybody, None, None),
     ] {
@@ -94,7 +94,7 @@ fn an_endpoint_that_closes_returns_what_comes_and_takes_it_again_when_it_opens()
     };
     let (answers, returned) = ask(&mut world);
     assert_eq!((answers, returned[0].reason), (0, Reason::Closed));
-    // It can ask itself, and hears the answer.
+    // It can send a request to itself, and gets the answer.
     let (there, Process { core, endpoint, .. }) = (world.processes[1].name, &mut world.processes[0]);
     core.state_mut().map(*endpoint, 0, there, KEY).expect("an endpoint");
     let _ = world.processes[0].try_request(ECHO, &[2], b"");
@@ -117,12 +117,12 @@ fn sessions_without_a_key_come_in_a_burst_and_then_slowly_for_each_address() {
     assert_eq!(admitted(&world, callers.clone()), BURST as usize, "at once");
     let refused = callers.clone().filter_map(|n| world.processes[n].program.returned.first());
     assert!(refused.clone().all(|returned| returned.reason == Reason::NoRoom));
-    // Those of another address, and those that know the key, are admitted meanwhile.
+    // Callers from another address, and callers with the key, are admitted meanwhile.
     let others = call(&mut world, 2, 1..11, Key::NONE);
     let keyed = call(&mut world, 1, 200..210, KEY);
     world.run(millis(100));
     assert_eq!((admitted(&world, others), admitted(&world, keyed)), (10, 10));
-    // By now there is some allowance again: three seconds of it.
+    // By now there is an allowance of three seconds again.
     let late = call(&mut world, 1, 300..400, Key::NONE);
     world.run(millis(100));
     let taken = admitted(&world, late);
@@ -146,7 +146,7 @@ fn sessions_without_a_key_leave_room_for_other_addresses_and_for_callers_with_th
     let keyed = call(&mut world, 1, 1000..1001, KEY);
     world.run(millis(100));
     assert_eq!((admitted(&world, other), admitted(&world, keyed)), (1, 1));
-    // Seats are given back.
+    // Seats become free again.
     for process in &mut world.processes[1..] {
         process.sessions.say_goodbye();
     }

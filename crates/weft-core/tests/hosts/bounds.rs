@@ -1,4 +1,4 @@
-//! What a peer can make grow in a network interface while nobody looks at it but the helper.
+//! What a peer can make grow in a network interface while only the helper serves it.
 
 use crate::world::{address, millis, Core, World, ECHO, KEEP, KEY};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use weft_wire::frame::{Frame, StreamId, Writer};
 use weft_wire::packet::{ChannelId, Header, Packet, PacketKind};
 use weft_wire::Reason;
 
-/// The second process, once it has lost its mind: it knows the ids, and says what it likes to the first.
+/// The second process, turned hostile: it knows the ids, and sends the first whatever it likes.
 struct Liar {
     world: World,
     header: Header,
@@ -25,7 +25,7 @@ impl Liar {
         world.network.borrow_mut().log = Some(Vec::new());
         let there = world.processes[1].name;
         world.processes[0].map(there, KEY);
-        // The second request waits for its answer, so the peer is asked now and then if it is there.
+        // The second request waits for its answer, so the peer is asked now and then if it is alive.
         world.request(ECHO, &[], b"");
         world.request(KEEP, &[], b"");
         world.run(millis(10));
@@ -71,7 +71,7 @@ impl Liar {
     }
 }
 
-/// So many processes more, each at an address of its own above `beside`, that call the first one.
+/// Adds `processes`, each at an address of its own above `beside`, that call the first one.
 fn call(world: &mut World, beside: usize, processes: usize) {
     let there = world.processes[0].name;
     for n in 1..=processes {
@@ -99,7 +99,7 @@ fn records_that_come_while_the_program_computes_are_told_once() {
     assert!(liar.memory() < before + (16 << 10), "{} bytes, {before} before", liar.memory());
     let events = events(&liar.world);
     assert!(matches!(events[..], [NiEvent::Readable(..)]), "{} events", events.len());
-    // Whoever has heard of them is told of the next ones.
+    // After the event is taken, the next records cause another.
     liar.offset = liar.offset.wrapping_add(16);
     let (stream, offset) = (liar.stream, liar.offset);
     liar.say(&Frame::Records { stream, offset, bytes: &[4; 16] });
@@ -116,7 +116,7 @@ fn timers_that_are_set_again_and_again_do_not_pile_up() {
         liar.world.run(millis(1) + Duration::from_micros(1));
     }
     assert!(liar.memory() < before + (16 << 10), "{} bytes, {before} before", liar.memory());
-    // The one that counts is still there: to ask the peer, a quarter of the suspicion time after it was heard.
+    // The valid timer is still there: to ask the peer, a quarter of the suspicion time after it was heard.
     let next = liar.world.processes[0].sessions.ni().borrow().next_time().expect("a timer");
     assert!(next <= liar.world.now.get() + Duration::from_secs(75));
 }
@@ -161,7 +161,7 @@ fn callers_beyond_the_sessions_that_may_be_are_refused() {
     assert_eq!(refused.filter(|returned| returned.reason == Reason::NoRoom).count(), 15);
 }
 
-/// Who knows a key gets a session, can have it cut off and never hear of it, and call again.
+/// A peer that knows a key can get a session, have it cut off, ignore that, and call again.
 #[test]
 fn sessions_that_were_cut_off_and_whose_peers_do_not_listen_are_bounded() {
     let mut world = World::new(1, 1);
@@ -182,7 +182,7 @@ fn sessions_that_were_cut_off_and_whose_peers_do_not_listen_are_bounded() {
     }
     let memory = world.processes[0].sessions.ni().borrow().memory();
     assert!(memory < 300 * 8192, "{memory} bytes");
-    // When their time is up nothing is left of them.
+    // After the suspicion time nothing is left of them.
     world.network.borrow_mut().faults.drop = 1_000_000;
     world.run(millis(5_000));
     assert!(world.processes[0].sessions.ni().borrow().memory() < memory / 2);

@@ -1,4 +1,4 @@
-//! Flows that close at any moment, over a network that loses, doubles, damages and reorders.
+//! Flows that close at any moment, over a network that loses, duplicates, damages and reorders packets.
 
 use crate::world::{millis, seed, World, ECHO, ECHOED, KEY, NOTE};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use weft_core::{Endpoint, MessageKind, Outgoing, Reliability, SendError, Service
 use weft_transport::testing::Faults;
 use weft_wire::{EndpointId, Name};
 
-/// Copies and stragglers come up to 30 ms late: many flows have had the number by then.
+/// Copies and delayed packets arrive up to 30 ms late: by then many flows have used the number.
 const BAD: Faults = Faults {
     drop: 100_000,
     duplicate: 150_000,
@@ -16,10 +16,10 @@ const BAD: Faults = Faults {
     late_most: Duration::from_millis(30),
 };
 
-/// Endpoints of each side at one time.
+/// The number of endpoints of each side at any time.
 const PLACES: usize = 3;
 
-/// One of the world's endpoints. All that were there have a number of their own, which is the first argument of what is sent to them.
+/// An endpoint. Each has a unique number, which is the first argument of messages to it.
 #[derive(Clone, Copy)]
 struct Place {
     endpoint: Endpoint,
@@ -29,11 +29,11 @@ struct Place {
 
 struct Churn {
     world: World,
-    /// Of the asker and of the answerer.
+    /// Of the requesting side and of the answering side.
     places: [Vec<Place>; 2],
     numbers: u32,
     dice: u64,
-    /// What was sent, by its number: what it is, and whether it may be lost.
+    /// The sent messages, by number: their kind, and whether they are unreliable.
     sent: BTreeMap<u32, (MessageKind, bool)>,
 }
 
@@ -84,7 +84,7 @@ impl Churn {
         let id = self.sent.len() as u32;
         let is_lossy = state.service(from.endpoint).expect("alive").reliability == Reliability::Unreliable;
         let op = if kind == MessageKind::Request { ECHO } else { NOTE };
-        // A reply is checked against the asker's number.
+        // A reply is checked against the number of the requesting endpoint.
         let args = [to.number, id, from.number];
         let message = Outgoing { op, args: &args, payload: &[id as u8; 40], completion: None };
         let sent = match kind {
@@ -104,7 +104,7 @@ impl Churn {
             1 => self.renew(1, to),
             2 => {
                 let (from, to) = (self.places[0][from], self.places[1][to]);
-                // There may be nothing.
+                // There may be no entry.
                 let _ = self.world.processes[0].core.state_mut().unmap(from.endpoint, to.number);
             }
             3 => {
@@ -115,7 +115,7 @@ impl Churn {
             }
             4..8 => self.send(from, to, MessageKind::Request),
             8..16 => self.send(from, to, MessageKind::OneWay),
-            // Entered again, with what is under way there.
+            // Mapped again, with messages in flight there.
             16 => {
                 let (from, to) = (self.places[0][from], self.places[1][to]);
                 self.world.processes[0].core.state_mut().map(from.endpoint, to.number, to.name, KEY).expect("alive");
@@ -144,7 +144,7 @@ impl Churn {
     }
 }
 
-/// What ended otherwise than it should.
+/// The messages that ended in a wrong way.
 fn faults_of(churn: &Churn) -> Vec<String> {
     let ends = churn.ends();
     let asked_back: Vec<u32> = churn.world.processes[1].program.returned.iter().map(|back| back.args[1]).collect();
@@ -152,7 +152,7 @@ fn faults_of(churn: &Churn) -> Vec<String> {
         let [delivered, answered, returned] = ends.get(id).copied().unwrap_or_default();
         let is_right = match kind {
             _ if *is_lossy => delivered <= 1 && returned == 0,
-            // The asker was freed meanwhile: the reply went back to who gave it.
+            // The requesting endpoint was freed meanwhile, so the reply went back to the replier.
             MessageKind::Request => delivered <= 1 && answered + returned + u32::from(asked_back.contains(id)) == 1,
             _ => delivered + returned == 1,
         };
@@ -193,7 +193,7 @@ fn flows_that_close_at_any_moment_lose_nothing_and_mix_nothing_up() {
     assert!(report.flows_out.len() <= 2 * PLACES * PLACES + 1, "{} flows are open", report.flows_out.len());
 }
 
-/// The checks themselves: a message that is sent to another endpoint than it says is found.
+/// Tests the check itself: a message that is sent to another endpoint than it says must be found.
 #[test]
 fn a_message_at_another_endpoint_is_noticed() {
     let mut churn = Churn::new();

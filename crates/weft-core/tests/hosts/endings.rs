@@ -1,4 +1,4 @@
-//! How messages end whose peer is not there, or is no more.
+//! How messages end whose peer is unreachable or gone.
 
 use crate::world::{address, millis, World, ECHO, KEEP, KEY, NOTE};
 use weft_core::{Event, MessageKind, SendError};
@@ -28,7 +28,7 @@ fn what_cannot_be_delivered_comes_back_with_the_reason() {
     assert_eq!(end_of_first(&mut world, earlier, KEY), (Reason::WrongEpoch, not));
     let nowhere = Name { address: address(77), ..there };
     assert_eq!(end_of_first(&mut world, nowhere, KEY), (Reason::NobodyThere, not));
-    // And after all that it can still be reached.
+    // Afterwards the peer can still be reached.
     world.processes[0].map(there, KEY);
     world.request(ECHO, &[], b"");
     world.run(millis(20));
@@ -46,7 +46,7 @@ fn a_silent_peer_is_given_up_after_the_suspicion_time() {
     world.run(millis(400));
     let returned = &world.processes[0].program.returned;
     let seen: Vec<_> = returned.iter().map(|r| (r.kind, &r.payload[..], r.reason, r.certainty)).collect();
-    // Both were on their way, and may have been delivered.
+    // Both were in flight, and may have been delivered.
     assert_eq!(
         seen,
         [
@@ -76,7 +76,7 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
     world.request(KEEP, &[9], b"kept");
     world.run(millis(100));
     world.processes[1].is_stopped = true;
-    // The suspicion time, and one try more.
+    // The suspicion time, and one more try.
     world.run(millis(3000 + 120));
     let returned = world.processes[0].program.returned.pop().expect("it comes back");
     assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
@@ -108,7 +108,7 @@ fn a_peer_that_leaves_says_so_and_what_it_did_not_take_is_certain() {
     for n in 0..5 {
         world.send(NOTE, &[n], b"");
     }
-    // It goes without another poll.
+    // It leaves without another poll.
     world.processes[1].sessions.say_goodbye();
     let gone = world.processes.remove(1);
     world.run(millis(10));
@@ -123,7 +123,7 @@ fn who_sends_to_a_peer_that_left_a_moment_ago_hears_that_and_not_that_it_broke_t
     let mut world = World::connected(1);
     world.request(KEEP, &[1], b"");
     world.run(millis(10));
-    // What the helper hears meanwhile.
+    // Only the helper runs meanwhile.
     world.processes[0].is_computing = true;
     world.processes[1].sessions.say_goodbye();
     let gone = world.processes.remove(1);
@@ -146,7 +146,7 @@ fn a_restarted_peer_is_another_one() {
     world.request(KEEP, &[1], b"to the old one");
     world.run(millis(10));
     world.processes[1] = world.start(there.address, Settings::default());
-    // The new one says at once that it is not the old one.
+    // The new process reports at once that it is not the old one.
     world.request(ECHO, &[2], b"too late");
     world.run(millis(100));
     let returned = &world.processes[0].program.returned;
@@ -166,7 +166,7 @@ fn a_peer_that_forgot_us_and_calls_anew_ends_the_old_session() {
     let names = [0, 1].map(|n| world.processes[n].name);
     world.request(KEEP, &[1], b"");
     world.run(millis(10));
-    // The network is cut until the second one, which waits for something, has given the first one up.
+    // The network is cut until the second process, which waits for something, has given the first one up.
     world.processes[1].map(names[0], KEY);
     world.network.borrow_mut().cut.insert(names[0].address);
     assert!(world.processes[1].try_request(KEEP, &[], b"").is_err());
@@ -179,7 +179,7 @@ fn a_peer_that_forgot_us_and_calls_anew_ends_the_old_session() {
     world.processes[0].is_stopped = false;
     let _ = world.processes[1].try_request(ECHO, &[5], b"");
     let _ = world.processes[1].try_request(ECHO, &[5], b"");
-    // The call is not believed at once: the first process asks, hears that it was forgotten, and hears the next call.
+    // The call is not trusted at once: the first process asks, learns that it was forgotten, and accepts the next call.
     world.run(millis(2000));
     let _ = world.processes[1].try_request(ECHO, &[6], b"");
     world.run(millis(50));
@@ -193,14 +193,14 @@ fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
     let mut world = World::connected(1);
     let names = [0, 1].map(|n| world.processes[n].name);
     world.processes[1].map(names[0], KEY);
-    // The second one has nothing under way, and does not notice.
+    // The second process has nothing in flight, and does not notice.
     world.network.borrow_mut().cut.insert(names[1].address);
     world.request(KEEP, &[1], b"");
     world.run(millis(5000));
     world.network.borrow_mut().cut.clear();
     let returned = world.processes[0].program.returned.pop().expect("it comes back");
     assert_eq!((returned.reason, returned.certainty), (Reason::Silent, Certainty::Unknown));
-    // It hears from the first one, which has given it up, that there is no such session any more.
+    // It learns from the first process, which has given it up, that there is no such session any more.
     assert_eq!(world.processes[1].core.state().sessions().count(), 1);
     for n in 0..3 {
         let _ = world.processes[1].try_request(ECHO, &[n], b"");
@@ -216,7 +216,7 @@ fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
     assert!(lost.clone().all(|e| !matches!(e, Event::PeerLost { reason: Reason::PeerLost, .. })));
 }
 
-/// All was acknowledged, so it is the receiver's to deliver, although its program has not looked since the first packet.
+/// Everything was acknowledged, so the receiver must deliver it, although its program has not polled since the first packet.
 #[test]
 fn what_a_caller_said_before_it_left_is_delivered_to_a_program_that_looks_later() {
     for kills in [false, true] {
@@ -247,7 +247,7 @@ fn what_a_caller_said_before_it_left_is_delivered_to_a_program_that_looks_later(
     }
 }
 
-/// One that has said nothing for the program leaves nothing, and one without the key is not heard.
+/// A caller that has sent nothing to the program leaves nothing behind, and one without the key is not heard.
 #[test]
 fn callers_that_leave_a_program_that_computes_are_heard_only_with_the_key() {
     let mut world = World::new(2, 1);

@@ -11,7 +11,7 @@ const BAD: Faults = Faults {
     late_most: std::time::Duration::from_micros(300),
 };
 
-/// Notes that come exactly once and in order over a bad network.
+/// Sends notes that must arrive exactly once and in order over a bad network.
 fn notes_over_faults(all: u32, lose: Option<u64>) -> u64 {
     let mut world = World::connected(seed());
     world.network.borrow_mut().faults = BAD;

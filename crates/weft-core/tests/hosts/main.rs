@@ -1,5 +1,5 @@
-//! Bundles of different hosts: the network interface, the transport and the core as they ship, over links in memory and in
-//! virtual time.
+//! Bundles on different hosts: the network interface, the transport and the core as they ship, over links in memory and
+//! in virtual time.
 
 mod addresses;
 mod admission;

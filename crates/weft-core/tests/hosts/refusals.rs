@@ -1,4 +1,4 @@
-//! Processes that ended on hosts that live: their hosts refuse packets, and what is sent to them comes back soon.
+//! Processes that ended on live hosts: their hosts refuse packets, and messages to them come back soon.
 
 use crate::world::{address, millis, several, World, ECHO, KEEP, KEY, NOTE};
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn a_peer_that_is_killed_is_lost_at_once_with_all_that_was_under_way() {
 
 #[test]
 fn a_queue_for_a_dead_peer_comes_back_within_a_second() {
-    // Both with a session, and without one.
+    // With a session, and without one.
     for connected in [true, false] {
         let mut world = if connected { World::connected(1) } else { World::new(2, 1) };
         let there = world.processes[1].name;
@@ -84,7 +84,7 @@ fn a_host_that_is_not_there_is_called_once_in_a_second_and_found_when_it_is_back
     assert!(time_to_return(&mut world, 100) < millis(100), "at once");
     assert_eq!(world.network.borrow().packets, packets, "it is not called");
     assert!(world.processes[0].program.returned.iter().all(|r| r.reason == Reason::NobodyThere));
-    // A firewall had refused them.
+    // As if a firewall had refused the packets.
     world.network.borrow_mut().refusing.clear();
     world.run(millis(1000));
     world.processes[0].program.returned.clear();
@@ -101,7 +101,7 @@ fn a_host_that_was_not_there_is_there_once_it_is_heard() {
     world.processes[0].map(names[1], KEY);
     time_to_return(&mut world, 1);
     world.network.borrow_mut().refusing.clear();
-    // It calls, and is not admitted.
+    // The host calls, and is not admitted.
     world.processes[1].map(names[0], weft_wire::Key(9));
     assert!(world.processes[1].try_request(ECHO, &[2], b"").is_err(), "no session yet");
     world.run(millis(10));
@@ -118,7 +118,7 @@ fn hosts_that_are_not_there_are_remembered_up_to_a_bound() {
     let own = world.processes[0].name;
     let memory = |world: &World| world.processes[0].sessions.ni().borrow().memory();
     let mut after_first = 0;
-    // A second has room for some of these rounds.
+    // Several of these rounds fit in a second.
     for round in 0..8 {
         for n in 0..300 {
             let there = Name { epoch: Epoch(7), address: address(1000 * (round + 1) + n), ..own };
@@ -173,7 +173,7 @@ fn forged_refusals_end_no_session_and_no_call() {
     world.network.borrow_mut().log = Some(Vec::new());
     assert!(world.processes[0].try_request(ECHO, &[0], b"").is_err(), "no session yet");
     for round in 0..500 {
-        // All that was sent to it is quoted, whole or cut, with ids that fit or do not.
+        // Quote all packets that were sent to it, whole or cut, with ids that match or do not.
         let log = world.network.borrow_mut().log.replace(Vec::new()).expect("kept");
         for (_, to, packet) in log.iter().filter(|(_, to, _)| *to == there.address) {
             let now = world.now.get();

@@ -1,4 +1,4 @@
-//! Packets that nobody honest sends.
+//! Packets that no honest peer sends.
 
 use crate::world::{address, millis, World, ECHO, KEY};
 use weft_core::ni::Way;
@@ -8,13 +8,13 @@ use weft_wire::frame::{Cookie, Frame, Hello, Terms, Writer};
 use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, PACKET_LEAST};
 use weft_wire::{Epoch, HostAddress, Key};
 
-/// The packets that a process counts as damaged, and as refused.
+/// The numbers of packets that a process counts as damaged, and as refused.
 fn dropped(world: &World, at: usize) -> [u64; 2] {
     let ni = world.processes[at].sessions.ni().borrow();
     [ni.damaged(), ni.refused()]
 }
 
-/// A packet with this frame, as whoever likes may make it.
+/// A packet with this frame, as anybody may forge it.
 fn forged(header: Header, frame: &Frame<'_>) -> Vec<u8> {
     let mut packet = vec![0; PACKET_LEAST];
     let mut writer = Writer::new(&mut packet);
@@ -108,8 +108,8 @@ fn garbage_changes_nothing_and_is_answered_with_less() {
     assert_eq!(world.processes[1].core.state().sessions().count(), 1);
 }
 
-/// So many calls, 10^5 a second, from addresses that nobody has: some without a cookie, some with one that was guessed. Nothing is kept of
-/// them, no more is sent than came, and who calls among them is heard at once. (P7)
+/// Sends `calls`, 10^5 a second, from forged addresses: some without a cookie, some with a guessed one. Nothing is kept
+/// of them, no more bytes are sent than arrive, and an honest caller among them is heard at once. (P7)
 fn flood_of_calls(calls: u32) {
     let mut world = World::new(2, 1);
     let there = world.processes[1].name;
@@ -140,7 +140,7 @@ fn flood_of_calls(calls: u32) {
             sent += log.iter().map(|(_, _, reply)| reply.len()).sum::<usize>();
         }
         if round % 100 == 20 {
-            // The first time there is no session yet.
+            // In the first round there is no session yet.
             let _ = world.processes[0].try_request(ECHO, &[round], b"");
         }
         if round % 100 == 40 {
@@ -204,7 +204,7 @@ fn callers_that_say_nothing_are_bounded() {
         assert!(caller.try_request(ECHO, &[n as u32], b"").is_err());
         world.processes.push(caller);
     }
-    // Calls are made, cookies come back; then the callers' first records are cut off.
+    // Calls are made and cookies come back; then the callers' first records are cut off.
     for _ in 0..40 {
         world.run(millis(1) / 50);
         let hosts = world.processes[0].sessions.ni().borrow().hosts().count();
@@ -212,7 +212,7 @@ fn callers_that_say_nothing_are_bounded() {
     }
 }
 
-/// So many callers from one address, each with a port of its own, that were admitted and then say nothing.
+/// Adds `callers` from one address, each with a port of its own, that are admitted and then send nothing.
 fn crowd(world: &mut World, host: usize, callers: u16) {
     let there = world.processes[0].name;
     let first = world.processes.len();
@@ -237,9 +237,9 @@ fn callers_from_few_addresses_leave_room_for_others() {
         crowd(&mut world, host, 300);
         let strangers = world.processes[0].sessions.ni().borrow().hosts().count();
         let others = world.processes[0].core.state().sessions().count();
-        // Each takes half of what those before it left.
+        // Each address takes half of what the previous ones left.
         assert_eq!(strangers - others, 256 - (256 >> host), "of {host}");
-        // Somebody else is heard at once.
+        // A caller from another address is heard at once.
         let mut caller = world.start(address(100 + host), Settings::default());
         caller.map(there, KEY);
         assert!(caller.try_request(ECHO, &[], b"").is_err(), "no session yet");
@@ -272,7 +272,7 @@ fn everything_that_was_ever_sent_comes_again_and_changes_nothing() {
         let mut world = World::new(2, seed);
         world.network.borrow_mut().log = Some(Vec::new());
         let names = [0, 1].map(|n| world.processes[n].name);
-        // Both call at once, so that one of them gives way.
+        // Both call at the same time, so that one of them gives way.
         for n in 0..2 {
             world.processes[n].map(names[1 - n], KEY);
             assert!(world.processes[n].try_request(ECHO, &[n as u32], b"").is_err(), "no session yet");

@@ -10,7 +10,7 @@ fn endpoint(process: &mut Process, number: u32, key: Key) -> (Endpoint, Name) {
     (process.core.state_mut().add_endpoint(name, key), name)
 }
 
-/// Has an endpoint of the first process send, waiting for room. Returns false if it came back meanwhile.
+/// Has an endpoint of the first process send, waiting for room.
 fn send(world: &mut World, from: Endpoint, to: u32, op: u8, args: &[u32]) {
     let message = Outgoing { op, args, ..Outgoing::default() };
     for _ in 0..1000 {
@@ -36,7 +36,7 @@ fn channels(world: &World) -> [usize; 2] {
     [0, 1].map(|n| world.processes[n].sessions.ni().borrow().hosts().count())
 }
 
-/// Nothing came back, nobody was told of a loss, and nobody was cut off.
+/// Nothing came back, no loss was reported, and no session was cut off.
 fn assert_nothing_was_lost(world: &World) {
     for process in &world.processes {
         let counters = process.core.state().counters();
@@ -86,7 +86,7 @@ fn programs_behind_one_interface_share_its_channel() {
     }
     assert_eq!(world.processes[0].program.got.len(), 3);
     assert_eq!((sessions(&world), channels(&world)), ([3, 3], [1, 1]));
-    // One that is not there, though its endpoint's number is.
+    // A program that does not exist, with an endpoint number that does.
     let nobody = Name { epoch: Epoch(79), ..first };
     world.processes[0].core.state_mut().map(from, 3, nobody, KEY).expect("an endpoint");
     let state = world.processes[0].core.state_mut();
@@ -239,7 +239,7 @@ fn an_opener_that_is_told_no_goes_on_and_asks_again_when_the_last_flow_has_close
     let mut world = World::connected(1);
     let here = world.processes[0].name;
     world.processes[1].map(here, KEY);
-    // Both close and open at once: the first one's proposal crosses the other's open.
+    // One closes while the other opens: the first one's proposal crosses the other's open.
     let process = &mut world.processes[0];
     process.core.state_mut().unmap(process.endpoint, 0).expect("mapped");
     for step in 0..40 {
@@ -267,7 +267,7 @@ fn a_receiver_that_does_not_read_holds_up_no_other_stream() {
     world.processes[1].core.state_mut().set_served(deaf, false).expect("an endpoint");
     world.processes[0].core.state_mut().map(from, 0, its_name, KEY).expect("an endpoint");
     let mut sent = 0;
-    // More than it may hold: the last ones say full.
+    // More than it may hold: the last sends return *full*.
     for _ in 0..2000 {
         let message = Outgoing { op: NOTE, args: &[sent], payload: &[7; 32 << 10], ..Outgoing::default() };
         match world.processes[0].core.state_mut().try_send(from, 0, message) {
@@ -304,7 +304,7 @@ fn sessions_of_guests_give_their_seats_back_when_they_rest() {
     assert_nothing_was_lost(&world);
 }
 
-/// More pairs than may be new at once, with a process that looks at nothing for a while.
+/// More pairs than may be new at once, with a process that does not poll for a while.
 #[test]
 fn many_pairs_that_begin_at_once_all_get_their_streams() {
     let mut world = World::connected(1);

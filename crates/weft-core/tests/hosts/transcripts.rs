@@ -123,7 +123,7 @@ fn both_call_at_once_and_get_one_channel() {
         world.run(millis(20));
         for n in 0..2 {
             assert_eq!(world.processes[n].sessions.ni().borrow().hosts().count(), 1, "seed {seed}");
-            // Each opened a stream before it heard of the other's.
+            // Each opened a stream before it learnt of the other's.
             assert!(world.processes[n].core.state().sessions().count() <= 2, "seed {seed}");
             assert_eq!(world.processes[n].program.got.len(), 2);
         }
@@ -224,7 +224,7 @@ fn many_hosts_are_served_and_none_waits_for_another() {
     for n in 1..=300 {
         assert!(world.processes[n].try_request(ECHO, &[n as u32], b"").is_err(), "no session yet");
     }
-    // More than may be strangers at once: some call twice.
+    // More than the limit of strangers: some have to call twice.
     world.run(millis(500));
     for n in 1..=300 {
         world.processes[n].try_request(ECHO, &[n as u32], b"").expect("a session");

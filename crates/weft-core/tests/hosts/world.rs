@@ -36,31 +36,31 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// What lies between the hosts.
+/// The network between the hosts.
 #[derive(Default)]
 pub struct Network {
-    /// By where they lead and where they begin.
+    /// By destination and source.
     links: BTreeMap<HostAddress, BTreeMap<HostAddress, Faulty<MemLink>>>,
     pub faults: Faults,
     /// Packets that were sent.
     pub packets: u64,
-    /// Packets that a link still takes, if it does not take all.
+    /// The number of packets that links still take, if it is limited.
     pub room: Option<usize>,
-    /// Everything that was sent, if it is to be kept: from where, to where.
+    /// All packets that were sent, with source and destination, if they are recorded.
     pub log: Option<Vec<(HostAddress, HostAddress, Vec<u8>)>>,
     /// Addresses that nothing reaches.
     pub cut: BTreeSet<HostAddress>,
-    /// Addresses that nobody has a way to.
+    /// Addresses to which there is no way.
     pub unreachable: BTreeSet<HostAddress>,
     /// Addresses whose hosts live and refuse packets, because nobody has the port.
     pub refusing: BTreeSet<HostAddress>,
-    /// Packets that were refused, by where they came from: where they were to go.
+    /// Refused packets and their destinations, by source.
     refused: BTreeMap<HostAddress, VecDeque<(HostAddress, Vec<u8>)>>,
     seed: u64,
 }
 
 impl Network {
-    /// Drops what is under way, and the links with it.
+    /// Drops the packets in flight, and the links.
     pub fn clear(&mut self) {
         self.links.clear();
     }
@@ -133,7 +133,7 @@ impl Link for SimLink {
         Some((to, bytes))
     }
 
-    /// By our own address in the same network of 256, or by the first.
+    /// From our own address in the same network of 256, or from the first one.
     fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let is_near = |here: &HostAddress| here.ip[..15] == address.ip[..15];
         let from = self.here.iter().position(is_near).unwrap_or(0) as u8;
@@ -150,7 +150,7 @@ type SimNi = Rc<RefCell<Ni<SimLink>>>;
 
 pub type Core = Bundle<StreamRx<SimNi>, StreamTx<SimNi>, NoBells>;
 
-/// A message that came.
+/// A message that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Got {
     pub kind: MessageKind,
@@ -160,7 +160,7 @@ pub struct Got {
     pub source: Option<Name>,
 }
 
-/// What a process does with what comes.
+/// The program of a process.
 #[derive(Default)]
 pub struct Program {
     pub got: Vec<Got>,
@@ -168,11 +168,11 @@ pub struct Program {
     /// One-way messages are counted, not kept.
     pub counts_only: bool,
     pub notes: u64,
-    /// A fault that a test must find: the note that is dropped.
+    /// A planted fault that a test must find: the note that is dropped.
     pub loses: Option<u64>,
-    /// Numbers of endpoints, if it is to check them: the argument that all messages to an endpoint have.
+    /// The numbers of endpoints, if they are checked: all messages to an endpoint carry its number as an argument.
     pub numbers: Option<BTreeMap<Endpoint, u32>>,
-    /// Arguments of messages that came to another endpoint.
+    /// The arguments of messages that arrived at the wrong endpoint.
     pub mixed_up: Vec<Vec<u32>>,
     kept: Vec<weft_core::ReplyToken>,
 }
@@ -183,7 +183,8 @@ impl Sink<StreamTx<SimNi>> for Program {
             return Err(Reason::NoHandler);
         }
         if let Some(numbers) = &self.numbers {
-            // Requests and notes begin with the receiver's number, and end with the asker's, which a reply is for.
+            // Requests and notes begin with the receiver's number. Requests end with the number of the requesting
+            // endpoint, which the reply is checked against.
             let said = if message.kind() == MessageKind::Reply { message.args.last() } else { message.args.first() };
             if said != numbers.get(&message.endpoint) {
                 self.mixed_up.push(message.args.to_vec());
@@ -223,9 +224,9 @@ pub struct Process {
     pub endpoint: Endpoint,
     pub name: Name,
     pub events: Vec<Event>,
-    /// It was stopped or killed: nothing of it happens.
+    /// It was stopped or killed, and does nothing.
     pub is_stopped: bool,
-    /// Its program computes: packets are taken and time is kept, by the helper as it were, and nothing else.
+    /// Its program computes: packets are taken and timers run, as by the helper, and nothing else.
     pub is_computing: bool,
 }
 
@@ -286,7 +287,7 @@ pub fn address(n: usize) -> HostAddress {
     HostAddress { ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, a, b], port: 4000 }
 }
 
-/// All of these as one.
+/// One host address with all of these.
 pub fn several(addresses: &[HostAddress]) -> HostAddress {
     let v4 = |address: &HostAddress| Ipv6Addr::from(address.ip).to_ipv4_mapped();
     let addresses: Vec<Ipv4Addr> = addresses.iter().filter_map(v4).collect();
@@ -294,7 +295,7 @@ pub fn several(addresses: &[HostAddress]) -> HostAddress {
 }
 
 impl World {
-    /// So many processes on hosts of their own, the first of which has all others mapped at index 0 only if there is one.
+    /// A world of `processes`, each on a host of its own.
     pub fn new(processes: usize, seed: u64) -> World {
         let network = Rc::new(RefCell::new(Network { seed, ..Network::default() }));
         let now = Rc::new(Cell::new(Time::from_micros(1_000_000)));
@@ -385,7 +386,7 @@ impl World {
             let running = self.processes.iter().filter(|p| !p.is_stopped);
             let timers = running.filter_map(|p| p.sessions.ni().borrow().next_time()).min();
             let next = [arrivals, timers].into_iter().flatten().min().unwrap_or(end);
-            // What arrives at a process that is stopped stays there.
+            // Packets that arrive at a stopped process stay there.
             self.now.set(next.max(now + Duration::from_micros(1)).min(end));
         }
     }

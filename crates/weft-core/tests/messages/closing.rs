@@ -1,11 +1,11 @@
-//! Flows that close and numbers that are used again: one behaviour each.
+//! Closing flows and reusing their numbers: one behaviour each.
 
 use crate::world::{message, op, Pair, A, B, KEY, LARGEST};
 use weft_core::{Endpoint, Event, SendError, Service};
 use weft_wire::path::Record;
 use weft_wire::{Head, HeadWords, Kind};
 
-/// Flows of one direction of a session to a peer of the own class.
+/// The most flows in one direction of a session with a trusted peer.
 const FLOWS_MOST: u32 = 4096;
 
 /// The number of the flow that an index leads to.
@@ -42,7 +42,7 @@ fn the_number_of_a_freed_endpoints_flow_and_its_place_are_used_again() {
     let got: Vec<_> = pair.got(B).into_iter().map(|got| (got.args, got.source)).collect();
     let source = pair.world.state(A).name(new).expect("alive");
     assert_eq!(got[1], (vec![2], Some(source)));
-    // The old handle is nobody's.
+    // The old handle refers to nothing.
     assert_eq!(pair.world.state(A).name(old), Err(SendError::NoEndpoint));
     assert_eq!(pair.world.state(A).free_endpoint(old), Err(SendError::NoEndpoint));
     assert_eq!(pair.world.state(A).try_send(old, 0, message(op::TAKE, &[], &[])), Err(SendError::NoEndpoint));
@@ -136,7 +136,7 @@ fn a_number_is_not_used_again_while_messages_of_its_flow_wait_at_an_endpoint() {
 fn who_finds_all_numbers_closing_waits_for_one() {
     let mut pair = Pair::open(LARGEST * 4);
     let (a, b) = (pair.a, pair.b);
-    // Index 0 has one already.
+    // Index 0 has a flow already.
     for index in 1..FLOWS_MOST {
         pair.world.map((A, a), index, (B, b));
         assert_eq!(pair.world.state(A).try_send(a, index, message(op::TAKE, &[], &[])), Err(SendError::Full));
@@ -153,7 +153,7 @@ fn who_finds_all_numbers_closing_waits_for_one() {
     pair.world.run(1);
     let returned: Vec<_> = pair.returned(A).iter().map(|back| back.reason).collect();
     assert_eq!(returned, [weft_wire::Reason::NoRoom], "all are open, and nobody closes one");
-    // Now some close, and the peer does not answer yet.
+    // Now some close; the peer has not answered yet.
     pair.clear();
     (1..5).for_each(|index| pair.world.state(A).unmap(a, index).expect("mapped"));
     pair.world.map((A, a), FLOWS_MOST, (B, b));
@@ -179,7 +179,7 @@ fn the_same_name_and_key_mapped_again_keep_their_flow() {
     send(&mut pair, a, 0, &[8]);
     assert_eq!(number(&mut pair, a, 0), first);
     assert_eq!(pair.world.state(A).asking(a, 0).expect("it leads to a flow").1, 1, "with what is under way there");
-    // Emptied before the next message looks for a session, it closes all the same.
+    // If the entry is removed before the next message looks for a session, the flow still closes.
     let token = pair.world.node(B).sink.tokens.pop().expect("a request");
     pair.world.state(B).end(token);
     pair.world.map((A, a), 0, (B, b));
@@ -206,7 +206,8 @@ fn a_message_that_may_be_lost_and_comes_late_does_not_reach_the_next_flow() {
     send(&mut pair, a, 1, &[2]);
     pair.world.run(2);
     assert_eq!(pair.got(B).iter().map(|got| got.endpoint).collect::<Vec<_>>(), [other]);
-    // All generations of all numbers that were in use, beside the path: one of them is the flow's, and all others are late.
+    // Send messages of all generations of all numbers that were used, outside the path: one is the current flow's, all
+    // others are late.
     let id = pair.world.session(B, A).expect("a session");
     let dropped = pair.world.state(B).counters().unreliable_dropped;
     for flow in 0..3 {
@@ -285,7 +286,7 @@ fn a_message_that_may_be_lost_and_waits_at_an_endpoint_keeps_its_source_when_its
     pair.world.run(2);
     pair.world.state(A).free_endpoint(a).expect("alive");
     pair.world.run(4);
-    // Others get the numbers, its own among them.
+    // Other flows get the numbers, including its own.
     let others: Vec<_> = (0..4).map(|_| pair.world.add_endpoint(A, KEY)).collect();
     for &other in &others {
         pair.world.map((A, other), 0, (B, b));

@@ -1,10 +1,10 @@
-//! Floods both ways through the smallest paths: slow perhaps, but never stuck.
+//! Floods both ways through the smallest paths: perhaps slow, but never stuck.
 
 use crate::world::{op, Fuse, Inside, TestTx, World, KEY, LARGEST};
 use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, Returned, SendError, Settings, Sink};
 use weft_wire::{Reason, MAX_PAYLOAD};
 
-/// Counts, and answers every request with what it brought.
+/// Counts messages, and answers every request with its contents.
 #[derive(Debug, Default)]
 struct Counter {
     one_way: u64,
@@ -37,7 +37,7 @@ impl Sink<TestTx> for Counter {
     }
 }
 
-/// Each of two nodes sends so many messages as fast as it can; each poll takes at most `budget`.
+/// Each of two nodes sends `each` messages as fast as it can; each poll takes at most `budget`.
 fn flood(each: u64, budget: u32, len: impl Fn(u64) -> usize, asks: impl Fn(u64) -> bool) {
     let mut world: World<Counter> = World::new(LARGEST);
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Refused one-way messages whose returns find no room: they are held until there is some, in case their refuser dies.
+//! Refused one-way messages whose returns find no room: they are held until there is room, in case the refusing process dies.
 
 use crate::world::{message, op, Pair, A, B};
 use weft_core::{Event, Outgoing};
@@ -8,7 +8,7 @@ fn completions(events: &[Event]) -> Vec<u64> {
     events.iter().filter_map(|e| if let Event::Completed(c) = e { Some(*c) } else { None }).collect()
 }
 
-/// A sends three one-way messages of which B refuses the second, whose return finds no room: A has not read what lies there.
+/// A sends three one-way messages. B refuses the second, and its return finds no room because A does not read.
 fn refused_without_room() -> Pair {
     let mut p = Pair::open(3000);
     let (a, b) = (p.a, p.b);
@@ -33,7 +33,7 @@ fn a_refused_message_whose_return_found_no_room_comes_back_when_its_refuser_dies
     p.world.notice(A);
     let returned = p.returned(A);
     let seen: Vec<_> = returned.iter().map(|r| (r.args[0], r.reason, r.certainty, r.completion)).collect();
-    // What B took last could be in its hands still.
+    // The record that B took last could still be in hand.
     let refused = (2, Reason::NoHandler, Certainty::NotDelivered, Some(2));
     assert_eq!(seen, [refused, (3, Reason::PeerLost, Certainty::Unknown, Some(3))]);
     assert_eq!(returned[0].payload, vec![7; MAX_PAYLOAD]);
@@ -47,7 +47,7 @@ fn a_refused_message_is_held_no_longer_than_until_its_return_is_under_way() {
     let returned = p.returned(A);
     assert_eq!(returned.iter().map(|r| r.args[0]).collect::<Vec<_>>(), [2]);
     assert_eq!(returned[0].payload, vec![7; MAX_PAYLOAD]);
-    // All of the path is free again.
+    // The whole path is free again.
     let a = p.a;
     for number in [4, 5] {
         p.world.state(A).try_send(a, 0, message(op::TAKE, &[number], &vec![0; MAX_PAYLOAD])).unwrap();

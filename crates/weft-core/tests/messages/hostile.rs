@@ -1,4 +1,4 @@
-//! A peer that pushes whatever it likes. It may lose its own session by that, and nothing else.
+//! A peer that pushes whatever it likes. It may lose its own session by that, but must harm nothing else.
 
 mod long;
 
@@ -14,12 +14,12 @@ use weft_wire::{Credit, EndpointId, Head, Key, Kind, Reason, MAX_ARGS, MAX_PAYLO
 /// The node that is attacked, and an honest one that it talks to.
 const V: usize = 0;
 const HONEST: usize = 1;
-/// The attacker's number: it is no node.
+/// The attacker's number. The attacker is not a node.
 const EVIL: usize = 66;
 
 struct Attack {
     world: World<Script>,
-    /// The victim's endpoint. Index 0 of its table is the honest node's, 1 the attacker's.
+    /// The victim's endpoint. Index 0 of its table is the honest node, index 1 the attacker.
     v: Endpoint,
     honest: Endpoint,
     id: SessionId,
@@ -88,7 +88,7 @@ impl Attack {
         self.world.node(V).core.has_broken()
     }
 
-    /// Reads, without a look, what the victim wrote.
+    /// Reads and discards what the victim wrote.
     fn swallow(&mut self) -> Vec<(Head, Vec<u32>)> {
         let mut all = Vec::new();
         while let Peek::Record(record) = self.rx.peek() {
@@ -99,13 +99,13 @@ impl Attack {
         all
     }
 
-    /// The victim reads everything; then whether it cut the attacker off.
+    /// Lets the victim read everything. Returns whether it cut the attacker off.
     fn poll(&mut self) -> bool {
         while self.world.poll(V, 1024) > 0 {}
         self.is_cut()
     }
 
-    /// The victim must find the attack, end the session, and get on with its life.
+    /// The victim must detect the attack, end the session, and continue to work.
     fn expect_cut(mut self) {
         assert!(self.poll(), "not cut off");
         self.lose();
@@ -121,7 +121,7 @@ impl Attack {
         let before = self.world.state(V).counters().violations;
         assert_eq!(self.world.node(V).core.take_broken(), [id]);
         assert_eq!(before, 1);
-        // What is written after that is not even looked at.
+        // Later records are not even read.
         let taken = self.world.node(V).sink.got.len();
         self.send(op::TAKE, &[]);
         self.world.poll(V, 64);
@@ -136,7 +136,7 @@ impl Attack {
         self.live_on();
     }
 
-    /// The honest neighbour is served as if nothing had happened.
+    /// The honest neighbour must be served as if nothing had happened.
     fn live_on(&mut self) {
         self.world.node(HONEST).sink.got.clear();
         let (v, honest) = (self.v, self.honest);
@@ -241,7 +241,7 @@ fn marks_of_flows_that_no_weft_writes_are_cut() {
     }
     let mut a = open(ORDERED);
     assert!(!a.poll());
-    // Going on where nothing was refused does nothing; on a flow that is not open it is a lie.
+    // A go-on where nothing was refused has no effect; on a flow that is not open it is a violation.
     a.push(Head { flow: 1, slot: GO_ON, ..Head::new(Kind::Credit) }, &[], &[]);
     assert!(!a.poll());
     a.push(Head { flow: 2, slot: GO_ON, ..Head::new(Kind::Credit) }, &[], &[]);
@@ -302,7 +302,7 @@ fn returned_messages_that_were_never_sent_are_cut() {
         a.push(Head { slot, op: Reason::NoHandler.code(), ..Head::new(Kind::Return) }, &[1], b"forged");
         a.expect_cut();
     }
-    // More than was sent comes back.
+    // More messages come back than were sent.
     let mut a = Attack::new(4096);
     a.world.state(V).try_send(a.v, 1, message(op::TAKE, &[], &[])).unwrap();
     a.push(Head { slot: RETURNED_SEND, op: Reason::NoHandler.code(), ..Head::new(Kind::Return) }, &[], &[1; 500]);
@@ -333,7 +333,7 @@ fn flows_opened_out_of_order_or_twice_or_without_end_are_cut() {
     a.expect_cut();
 }
 
-/// What the attacker may say of its flow once it is closed: that it is open again.
+/// Once its flow is closed, the attacker may only open it again.
 #[test]
 fn a_closed_number_may_be_opened_again_and_nothing_else() {
     let mut a = Attack::new(4096);
@@ -370,7 +370,7 @@ fn an_answer_to_a_close_that_nobody_said_is_cut() {
         a.push(Head { flow, ..Head::new(Kind::Closed) }, &[], &[]);
         a.expect_cut();
     }
-    // Twice.
+    // The same answer twice.
     let mut a = Attack::new(4096);
     let v = a.v;
     a.world.state(V).unmap(v, 1).expect("mapped");
@@ -402,7 +402,8 @@ fn a_peer_that_never_answers_a_close_costs_a_number_and_the_buffers_are_given_ba
     a.expect_not_cut();
 }
 
-/// A peer says *stored* and *closed* without taking what it was sent: when it dies, what ended long ago is not returned again.
+/// A peer reports *stored* and *closed* without taking what it was sent: when it dies, messages that ended long ago are
+/// not returned again.
 #[test]
 fn a_message_of_a_closed_flow_does_not_come_back_with_the_next_flows() {
     let mut a = Attack::new(4096);
@@ -488,11 +489,11 @@ fn a_peer_that_never_reads_costs_a_bounded_backlog() {
     }
     assert!(!a.poll());
     let counters = a.world.state(V).counters();
-    // 64 MiB are 1,024 replies; the rest was refused.
+    // 64 MiB hold 1,024 replies; the rest was refused.
     assert!((1000..=1030).contains(&counters.replies_sent), "{counters:?}");
     assert_eq!(counters.replies_sent + counters.refused, u64::from(flows) * 32);
     a.live_on();
-    // The bytes do not stay taken: when it reads after all, its slots come back.
+    // The bytes do not stay taken: once the attacker reads, its slots become free.
     for _ in 0..3000 {
         a.swallow();
         a.world.poll(V, 64);
@@ -528,13 +529,14 @@ fn what_is_left_of_a_session_that_was_cut_harms_no_other() {
     };
     from_honest(&mut a);
     assert!(!a.poll());
-    // There is no room to tell the attacker of its credit, and it has spent all.
+    // There is no room to tell the attacker of its credit, and it has spent all of it.
     while a.world.state(V).try_send(a.v, 1, message(op::TAKE, &[], &[])).is_ok() {}
     for _ in 0..weft_transport::Grant::V1.messages {
         a.send(op::TAKE, &[]);
     }
     assert!(!a.poll());
-    // It overdraws and breaks the protocol otherwise in one, and the honest one speaks before and after.
+    // The attacker overdraws its credit and breaks the protocol in another way in one poll, and the honest node sends
+    // before and after.
     for _ in 0..10 {
         a.tx.push(Head { op: op::TAKE, ..Head::new(Kind::Send) }, &[], &[]).expect("room");
     }
@@ -557,7 +559,7 @@ fn asks_and_ended_requests_that_are_never_read_cost_nothing() {
     assert!(!a.poll());
     a.swallow();
     a.world.poll(V, 1);
-    // All of it is told in an `Ended` and a `Credit`.
+    // One `Ended` and one `Credit` report everything.
     let told: Vec<Kind> = a.swallow().into_iter().map(|(head, _)| head.kind).collect();
     assert_eq!(told, [Kind::Ended, Kind::Credit]);
     a.expect_not_cut();
@@ -565,7 +567,7 @@ fn asks_and_ended_requests_that_are_never_read_cost_nothing() {
 
 #[test]
 fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
-    /// Never runs empty.
+    /// A path that is never empty.
     #[derive(Debug)]
     struct Endless(bool, [u32; 7]);
     impl Rx for Endless {
@@ -605,7 +607,7 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
 
 #[test]
 fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_is_lost() {
-    /// Opens a flow and has so many messages, which are better left alone for the moment.
+    /// Opens a flow and has messages that a visit should leave alone for the moment.
     #[derive(Debug)]
     struct Distant {
         is_open: bool,
@@ -657,7 +659,7 @@ fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_i
     assert_eq!(sink.0, 100);
 }
 
-/// Each `Closed` waits for room, so a number whose `Closed` waits is not free.
+/// A number is not free while its `Closed` waits for room.
 #[test]
 fn a_peer_that_opens_and_closes_and_reads_nothing_costs_a_bounded_amount() {
     let mut a = Attack::new(256);
@@ -675,13 +677,13 @@ fn a_peer_that_opens_and_closes_and_reads_nothing_costs_a_bounded_amount() {
 
 // ---- anything at all
 
-/// A record, more or less likely.
+/// A record, more or less plausible.
 #[derive(Clone, Debug)]
 struct Shot {
     head: Head,
     args: Vec<u32>,
     len: usize,
-    /// What the victim does after it.
+    /// What the victim does afterwards.
     victim: Victim,
 }
 
@@ -748,7 +750,8 @@ fn shots() -> impl Strategy<Value = Shot> {
     (kinds(), 0u8..9, flow, slot, credit, args, len, victim).prop_map(
         |(kind, op, flow, slot, credit, args, len, victim)| {
             let credit = Credit { messages: credit.0, lines: credit.1 };
-            // The victim's endpoint and its way to the neighbour must outlive the attack, so that the neighbour can be served.
+            // The victim's endpoint and its entry for the neighbour must outlive the attack, so that the neighbour can
+            // be served.
             let op = if op >= op::FREE { op::TAKE } else { op };
             Shot { head: Head { op, flow, slot, credit, ..Head::new(kind) }, args, len, victim }
         },
@@ -780,7 +783,7 @@ impl Attack {
             Victim::Unserve => state.set_served(v, false).unwrap(),
             Victim::Serve => state.set_served(v, true).unwrap(),
             Victim::Hasten => state.hasten(),
-            // There may be nothing.
+            // There may be no entry.
             Victim::Unmap => _ = state.unmap(v, 1),
             Victim::Map => {
                 state.map(v, 1, crate::world::name(epoch(EVIL), 1), KEY).unwrap();
@@ -794,7 +797,7 @@ impl Attack {
     }
 }
 
-/// Random records, in all: 200,000 in release.
+/// The number of cases: 200,000 random records in all in release.
 const CASES: u32 = if cfg!(debug_assertions) { 100 } else { 2000 };
 const SHOTS: usize = 100;
 
@@ -822,7 +825,7 @@ proptest! {
         if a.poll() {
             a.lose();
         } else {
-            // Not caught, so far: then the session can be ended, and nothing is left under way.
+            // If nothing was detected, the session can be ended, and nothing is left in flight.
             let id = a.id;
             let node = a.world.node(V);
             node.core.lose(id, Reason::PeerLost, &mut node.sink);

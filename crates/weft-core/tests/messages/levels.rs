@@ -1,5 +1,5 @@
-//! Messages that may be lost, and order where messages are refused. Over paths in memory, which lose nothing: what is lost here, the
-//! receiver drops.
+//! Unreliable messages, and order when messages are refused. Paths in memory lose nothing, so here only the receiver
+//! drops messages.
 
 use crate::world::{insist, message, op, Fuse, Script, World, KEY, LARGEST};
 use weft_core::{Endpoint, Event, Outgoing, Reliability, SendError, Service, Settings};
@@ -12,7 +12,7 @@ const ORDERED: Service = Service { reliability: Reliability::Delivery, is_ordere
 const A: usize = 0;
 const B: usize = 1;
 
-/// Two nodes, of which the first sends to the second with this service.
+/// Two nodes. The first sends to the second with this service.
 fn pair(service: Service, settings: Settings) -> (World<Script>, Endpoint, Endpoint) {
     let mut world: World<Script> = World::new(LARGEST * 4);
     for _ in 0..2 {
@@ -130,7 +130,7 @@ fn what_follows_a_refused_message_comes_back_in_order_until_the_sender_goes_on()
         world.state(A).try_request(a, 0, request).expect("room");
         world.poll(B, 100);
         world.poll(A, 100);
-        // All are back, but for what is said only now: that nothing goes before they are.
+        // All are back; only now is the sender told that it may send.
         assert_eq!(got(&mut world), [1]);
         let refused = |number| (number, Reason::NoHandler);
         assert_eq!(returned(&mut world), [2, 3, 4, 5].map(refused));
@@ -155,7 +155,7 @@ fn a_sender_that_is_stopped_is_told_full_until_the_last_one_is_back() {
     world.poll(B, 1);
     send(&mut world, a, op::TAKE, 3);
     world.poll(A, 1);
-    // The first came back. The others are under way.
+    // The first came back. The others are in flight.
     assert_eq!(world.state(A).try_send(a, 0, message(op::TAKE, &[1], &[])), Err(SendError::Full));
     world.run(3);
     assert_eq!(returned(&mut world).iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2, 3]);
@@ -166,7 +166,7 @@ fn a_sender_that_is_stopped_is_told_full_until_the_last_one_is_back() {
     assert_eq!(got(&mut world), [1]);
 }
 
-/// The events of who takes what comes back from the queue are in an order in which they can be acted on.
+/// A program that takes returned messages from the event queue gets its events in an order that it can act on.
 #[test]
 fn that_a_stopped_pair_can_be_sent_to_is_told_behind_what_came_back() {
     let (mut world, a, _) = pair(ORDERED, Settings::default());

@@ -17,9 +17,9 @@ const A: usize = 0;
 const B: usize = 1;
 /// Takes the message.
 const TAKE: u8 = 1;
-/// Answers with a long message: where it goes is the first argument, how long it is the second.
+/// Answers with a long message. The first argument is its offset, the second its length.
 const ANSWER: u8 = 2;
-/// As `ANSWER`, but nobody has a handler for the answer.
+/// Like `ANSWER`, but there is no handler for the answer.
 const ANSWER_MISSING: u8 = 3;
 /// There is no such handler.
 const MISSING: u8 = 4;
@@ -35,12 +35,12 @@ struct Got {
     payload: usize,
 }
 
-/// A client that writes down what comes, and where it lies.
+/// A client that records what arrives and where it lies.
 #[derive(Debug, Default)]
 struct Book {
     got: Vec<Got>,
     returned: Vec<Returned>,
-    /// Outlives the node.
+    /// Shared, so that it outlives the node.
     shared: Common<Vec<Got>>,
 }
 
@@ -76,7 +76,7 @@ impl Sink<TestTx> for Book {
     }
 }
 
-/// Bytes of which each says where it is.
+/// Bytes that encode their positions.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 251 + at) as u8 | 1).collect()
 }
@@ -152,7 +152,7 @@ impl Pair {
         std::mem::take(&mut self.world.node(at).sink.returned)
     }
 
-    /// The one message that came back, which has all its contents.
+    /// The only returned message, with all its contents.
     fn expect_return(&mut self, at: usize, kind: MessageKind, reason: Reason, len: usize) -> Returned {
         let mut returned = self.returned(at);
         assert_eq!(returned.len(), 1, "{reason:?}");
@@ -163,7 +163,7 @@ impl Pair {
         one
     }
 
-    /// Room of all sizes is there again: 32 short requests are answered.
+    /// Everything is free again: 32 short requests are answered.
     fn lives_on(&mut self) {
         self.clear();
         let a = self.a;
@@ -224,7 +224,7 @@ fn a_short_long_message_is_one_record() {
     assert_eq!(after - before, 192);
 }
 
-/// A segment that counts the bytes that are written and read.
+/// A segment that counts the bytes written and read.
 #[derive(Clone, Debug)]
 struct Counting(Bytes, Arc<[AtomicU64; 2]>);
 
@@ -326,7 +326,7 @@ fn what_cannot_be_placed_comes_back_whole() {
         p.settle();
         p.expect_return(A, MessageKind::Request, Reason::BadOffset, len);
     }
-    // Without bytes no segment is needed.
+    // A message without bytes needs no segment.
     p.request(TAKE, &[], 1 << 60, 0);
     p.settle();
     assert_eq!(p.got(B)[0].placed, Some(Placed { offset: 1 << 60, len: 0 }));
@@ -373,7 +373,7 @@ fn a_get_that_cannot_be_served_comes_back() {
         (size - 1, 2, 0, Reason::BadLength),
         (1, u64::MAX, 0, Reason::BadLength),
         (u64::MAX, u64::MAX, 0, Reason::BadOffset),
-        // The bytes come, and there is no room for them here.
+        // The bytes arrive, but do not fit here.
         (0, 1, size, Reason::BadOffset),
         (0, 200_000, size - 1, Reason::BadLength),
     ];
@@ -404,7 +404,7 @@ fn a_segment_that_is_taken_away_in_the_middle_takes_no_more() {
     p.settle();
     assert!(*p.at_b.all() == before);
     p.expect_return(A, MessageKind::Request, Reason::BadOffset, 1 << 20);
-    // The same of bytes that a peer reads.
+    // The same for bytes that a peer reads.
     p.world.state(B).set_segment(b, Some(Box::new(p.at_b.clone()))).expect("alive");
     p.get(0, 1 << 20, 0);
     p.world.run(3);
@@ -428,7 +428,7 @@ fn short_messages_pass_long_ones_of_the_same_flow() {
         p.world.run(1);
     }
     let short = p.got(B).len() - 1;
-    // One leaves in each round, and an answer takes one.
+    // One is sent in each round, and an answer takes one round.
     assert!(sent >= 30 && short >= sent - 2, "{sent} were sent, {short} came before the long one");
     p.settle();
 }
@@ -493,7 +493,7 @@ fn a_flow_that_closes_waits_for_what_is_under_way() {
     assert!(p.at_a.all()[..1 << 20] == pattern(1 << 20));
 }
 
-/// One message, whose receiver dies after so many operations of its path: it is delivered once, or comes back once.
+/// One message, whose receiver dies after a number of operations of its path: it is delivered once or comes back once.
 #[test]
 fn a_message_ends_once_whenever_its_receiver_dies() {
     let mut ends: BTreeMap<&str, u32> = BTreeMap::new();
@@ -534,7 +534,7 @@ fn a_message_ends_once_whenever_its_receiver_dies() {
     assert_eq!(ends.len(), 3, "{ends:?}");
 }
 
-/// The same of a reply whose receiver dies: whoever replied has it back unless it was taken.
+/// The same for a reply whose receiver dies: the replier gets it back unless it was taken.
 #[test]
 fn a_reply_ends_once_whenever_its_receiver_dies() {
     let mut ends: BTreeMap<&str, u32> = BTreeMap::new();
@@ -570,7 +570,7 @@ fn a_reply_ends_once_whenever_its_receiver_dies() {
     assert!(ends["taken"] > 0 && ends["returned"] > 0, "{ends:?}");
 }
 
-/// A record that is lost or comes twice is noticed: nothing is placed wrongly and taken for right.
+/// A lost or duplicated record is detected: no message is delivered with wrong bytes.
 #[test]
 fn a_piece_that_is_lost_or_comes_twice_ends_the_session() {
     for fault in [Fault::Drop, Fault::Duplicate] {
@@ -582,7 +582,7 @@ fn a_piece_that_is_lost_or_comes_twice_ends_the_session() {
             let (hit, got) = (p.world.faults.hit.get(), p.got(B));
             let is_cut = p.world.node(B).core.has_broken() || p.world.node(A).core.has_broken();
             let is_right = got.len() == 1 && p.at_b.all()[..100_000] == pattern(100_000);
-            // Six pieces, the request with the rest, and the word that it has ended.
+            // Six pieces, the request with the rest, and the record that ends it.
             match (record, fault) {
                 (0..6, _) | (_, Fault::Duplicate) => {
                     assert!(is_cut && (got.is_empty() || is_right), "{record}: {hit:?}")
@@ -597,7 +597,7 @@ fn a_piece_that_is_lost_or_comes_twice_ends_the_session() {
 proptest! {
     #![proptest_config(seeded(40))]
 
-    /// Many messages of all kinds at once, in any order: each ends once, and every byte is where it belongs.
+    /// Many messages of all kinds at once, in any order: each ends once, and every byte is in its place.
     #[test]
     fn many_at_once_end_once_each(
         room in LARGEST..4 * LARGEST,

@@ -1,4 +1,4 @@
-//! Random programs, and a ledger that knows of every message how it may end.
+//! Random programs, and a ledger that knows how every message may end.
 
 use crate::world::{seeded, Common, Fault, Fuse, Inside, TestTx, World, LARGEST};
 use proptest::prelude::*;
@@ -17,12 +17,12 @@ mod act {
     pub const DEFER: u8 = 2;
     pub const SEND_ON: u8 = 3;
     pub const REFUSE: u8 = 4;
-    /// Reply, and the reply is refused.
+    /// Reply with an operation that is refused.
     pub const REPLY_REFUSED: u8 = 5;
     pub const COUNT: u8 = 6;
 }
 
-/// Everything that is known of a message that was accepted.
+/// The ledger's entry for an accepted message.
 #[derive(Debug)]
 struct Entry {
     kind: MessageKind,
@@ -44,7 +44,7 @@ struct Ledger {
     entries: BTreeMap<u32, Entry>,
     next: u32,
     freed: BTreeSet<Global>,
-    /// Endpoints that were not served at some time.
+    /// Endpoints that were unserved at some time.
     unserved: BTreeSet<Global>,
     killed: BTreeSet<usize>,
     /// Node of each endpoint.
@@ -52,9 +52,9 @@ struct Ledger {
     /// The last one-way message offered, by pair.
     last: BTreeMap<(Global, Global), u32>,
     faults: Vec<String>,
-    /// Refused messages could not all be kept until their returns were under way.
+    /// Not all refused messages could be held until their returns were sent.
     has_dropped: bool,
-    /// Places that were told *full* and are owed a can-send event.
+    /// Pairs for which a send returned *full* and a can-send event is owed.
     owed: BTreeSet<(Global, Global)>,
 }
 
@@ -74,7 +74,7 @@ impl Ledger {
         self.faults.push(text);
     }
 
-    /// Notes what was accepted; returns whether it was.
+    /// Sends a message. Notes it if it was accepted, and returns whether it was.
     fn send(&mut self, state: &mut Inside, local: Endpoint, mut entry: Entry) -> bool {
         let id = self.next;
         let (args, payload) = (args(id, entry.from), payload(id, entry.len));
@@ -173,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// The rules, once nothing is under way any more.
+    /// Checks the rules, once nothing is in flight.
     fn check(&mut self) {
         let mut faults = std::mem::take(&mut self.faults);
         for (id, entry) in &self.entries {
@@ -213,22 +213,23 @@ impl Entry {
         rule(certain || !lives.to, "unknown, but nobody died")?;
         rule(!(returned && completed), "completed and returned")?;
         rule(!completed || self.completion, "a completion that nobody asked for")?;
-        // Whom the client refused was offered, but not delivered.
+        // A message that the client refused was offered, but not delivered.
         rule(!(returned && certain && offered) || self.op == act::REFUSE, "delivered, and said not to be")?;
         rule(!completed || offered || lives.to_freed || !lives.to, "completed, but not stored")?;
         if !lives.from {
             return Ok(());
         }
-        // What was stored first is delivered, whatever the client says of it later; but a request must be answered. A refused
-        // reply dies with its refuser; a one-way message does not, nor is it reported to be stored, unless there are too many.
+        // A message that was stored first counts as delivered, whatever the client returns later; but a request must be
+        // answered. A refused reply dies with the refusing process. A one-way message does not, nor is it reported as
+        // stored, unless too many are held.
         let was_stored = lives.to_unserved && self.kind != MessageKind::Request;
         let dies_too = self.kind == MessageKind::Reply || lives.has_dropped;
         let may_keep = was_stored || (!lives.to && dies_too);
         rule(!(self.op == act::REFUSE && offered && !returned) || may_keep, "refused, and not returned")?;
         match self.kind {
-            // A reply has no completion and the dead may have taken it up.
+            // A reply has no completion, and the dead process may have looked at it.
             MessageKind::Reply => rule(offered || returned || lives.to_freed || !lives.to, "the reply is lost"),
-            // What the dead took up ended there: it counts as stored.
+            // A message that the dead process looked at ended there: it counts as stored.
             MessageKind::OneWay => {
                 rule(offered || returned || lives.to_freed || !lives.to, "lost")?;
                 rule(!self.completion || completed || returned, "no completion")
@@ -254,7 +255,7 @@ struct Player {
 
 impl Sink<TestTx> for Player {
     fn deliver(&mut self, state: &mut Inside, message: &Delivery<'_>) -> Result<(), Reason> {
-        // The dead see nothing.
+        // A dead process sees nothing.
         if self.fuse.is_burnt() {
             return Ok(());
         }
@@ -283,7 +284,7 @@ impl Sink<TestTx> for Player {
         if self.fuse.is_burnt() {
             return None;
         }
-        // Half of them are left to the event queue.
+        // Leave half of them to the event queue.
         if message.args.first().is_some_and(|id| id % 2 == 0) {
             return Some(message);
         }
@@ -298,7 +299,7 @@ fn plan(from: Global, to: Global, asks: bool, op: u8, len: usize, completion: bo
     Entry { kind, from, to, op, len, completion, offered: 0, returned: Vec::new(), completed: 0, answer: None }
 }
 
-/// What a program does. Numbers are taken modulo what there is.
+/// A step of a program. Numbers are taken modulo the number of things.
 #[derive(Clone, Debug)]
 enum Step {
     Send {
@@ -331,7 +332,7 @@ enum Step {
         from: u8,
         to: u8,
     },
-    /// Takes an entry out of a table.
+    /// Removes an entry of a table.
     Unmap {
         from: u8,
         to: u8,
@@ -411,7 +412,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// Endpoints of the world, freed ones among them.
+/// The most endpoints of the world, freed ones included.
 const ENDPOINTS_MOST: usize = 16;
 
 struct Run {
@@ -423,8 +424,8 @@ struct Run {
     rounds_most: usize,
 }
 
-/// Rounds of polling after which everything must have come to rest. The most that is needed is to move a few thousand
-/// records, one or two at a time, through paths that hold one.
+/// Rounds of polling after which everything must be at rest. The worst case moves a few thousand records, one or two at
+/// a time, through paths that hold one.
 const ROUNDS_MOST: usize = 20_000;
 
 impl Run {
@@ -468,7 +469,7 @@ impl Run {
             Step::Send { from, to, asks, op, len, completion, times } => {
                 let (from, to) = (endpoint(from), endpoint(to));
                 let (at, local) = self.endpoints[from];
-                // A large one once is enough.
+                // One large message is enough.
                 for _ in 0..if len > 10_000 { 1 } else { times } {
                     if !self.alive(at) {
                         return;
@@ -527,7 +528,7 @@ impl Run {
         }
     }
 
-    /// The same name again, with the present key: the translation forgets its session.
+    /// Maps the same name again, with the current key: the translation forgets its session.
     fn map_again(&mut self, from: Global, to: Global) {
         let ((at, local), (there, remote)) = (self.endpoints[from], self.endpoints[to]);
         if !self.alive(at) {
@@ -540,12 +541,12 @@ impl Run {
         if self.world.state(at).name(local).is_err() {
             return;
         }
-        // Whoever waits for a can-send event of the old entry waits no more.
+        // Nobody waits for a can-send event of the old entry any more.
         self.ledger.borrow_mut().owed.remove(&(from, to));
         self.world.state(at).map(local, to as u32, name, key).expect("the endpoint is there");
     }
 
-    /// Frees an endpoint, makes another one, which gets its place, and enters it everywhere.
+    /// Frees an endpoint, makes another, which gets its place, and maps it everywhere.
     fn renew(&mut self, old: Global) {
         let (at, local) = self.endpoints[old];
         if !self.alive(at) {
@@ -614,7 +615,7 @@ impl Run {
         }
     }
 
-    /// One node hears of all deaths.
+    /// One node learns of all deaths.
     fn notice(&mut self, node: usize) {
         for at in 0..self.world.nodes.len() {
             if self.world.nodes[at].as_ref().is_some_and(|n| n.fuse.is_burnt()) {
@@ -631,9 +632,9 @@ impl Run {
         (0..self.world.nodes.len()).filter(|&n| self.alive(n)).collect()
     }
 
-    /// Serves everything, uses all tokens, and polls until nothing moves. Says whether that came about.
+    /// Serves everything, uses all tokens, and polls until nothing moves. Returns whether that was reached.
     fn settle(&mut self) -> bool {
-        // A fuse that still burns would make the end arbitrary: those who are to die, die now.
+        // A burning fuse would make the end arbitrary, so doomed nodes die now.
         let doomed: Vec<usize> = self.ledger.borrow().killed.iter().copied().collect();
         for node in doomed {
             if self.world.nodes[node].is_some() {
@@ -671,7 +672,7 @@ impl Run {
         settled
     }
 
-    /// Nobody died and everything ended: so from everyone to everyone there is a whole window of requests, and not one more.
+    /// If nobody died and everything ended, every pair has a whole window of requests free, and not one more.
     fn check_windows(&mut self) {
         for from in 0..self.endpoints.len() {
             for to in 0..self.endpoints.len() {
@@ -680,7 +681,7 @@ impl Run {
         }
     }
 
-    /// An endpoint that is not served takes just so many messages of one sender.
+    /// An unserved endpoint takes exactly `expected` messages of one sender.
     fn check_room(&mut self, from: Global, to: Global, asks: bool, expected: u32) {
         let ((at, local), (there, remote)) = (self.endpoints[from], self.endpoints[to]);
         let Ok((_, known)) = self.world.state(at).translation(local, to as u32) else { return };
@@ -688,7 +689,7 @@ impl Run {
             return;
         }
         if !asks {
-            // Credit below half a grant comes back when somebody asks, and this one asks.
+            // Credit below half a grant comes back only on request, and this message requests it.
             self.insist(local, || plan(from, to, false, act::NOTHING, 0, true));
         }
         self.world.state(there).set_served(remote, false).expect("it has a key");
@@ -714,7 +715,7 @@ impl Run {
         }
     }
 
-    /// Sends when there is room, and waits for the end of it.
+    /// Sends once there is room, and waits until the message has ended.
     fn insist(&mut self, local: Endpoint, entry: impl Fn() -> Entry) {
         let (at, _) = self.endpoints[entry().from];
         let sent = (0..self.rounds_most).any(|_| {
@@ -726,7 +727,7 @@ impl Run {
         }
     }
 
-    /// What was wrong.
+    /// Ends the run and returns the faults found.
     fn finish(mut self, checks_credit: bool) -> Vec<String> {
         if !self.settle() {
             let states: Vec<_> = self
@@ -770,7 +771,7 @@ fn run(setup: &Setup, steps: &[Step], fault: Option<(Fault, u64)>) -> (Vec<Strin
     (run.finish(fault.is_none() && steps.len() % 16 == 0 && setup.parked_bytes_most > 1 << 20), hit.get())
 }
 
-/// Cases of the random test: many where they are cheap.
+/// Cases of the random test: many in release, where they are cheap.
 const CASES: u32 = if cfg!(debug_assertions) { 100 } else { 4000 };
 
 proptest! {
@@ -783,7 +784,7 @@ proptest! {
     }
 }
 
-/// Two nodes that do a bit of everything, and die not.
+/// Two nodes that do a bit of everything and do not die.
 fn busy() -> (Setup, Vec<Step>) {
     let (parked_bytes_most, events_bytes_most) = (64 << 20, 16 << 20);
     let setup = Setup { nodes: 2, endpoints: 2, room: LARGEST, parked_bytes_most, events_bytes_most, mortal: false };
@@ -806,7 +807,7 @@ fn the_busy_run_is_sound() {
     assert_eq!((faults, hit), (vec![], None));
 }
 
-/// The checker itself: a path that loses or doubles any one record that says something is found out.
+/// Tests the checker: it must detect a path that loses or duplicates any record with an effect.
 #[test]
 fn a_lost_or_doubled_record_is_found() {
     let (setup, steps) = busy();

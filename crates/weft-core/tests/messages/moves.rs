@@ -14,7 +14,7 @@ use weft_wire::{BundleId, EndpointId, Key, Name, Reason, Uid};
 
 const PEER: usize = 0;
 
-/// Where endpoints live, and what bundles leave for each other.
+/// Where endpoints live, and the errands that bundles leave for each other.
 #[derive(Debug, Default)]
 struct Office {
     lives: BTreeMap<EndpointId, (usize, Key)>,
@@ -22,7 +22,7 @@ struct Office {
     backs: BTreeMap<usize, VecDeque<Back>>,
 }
 
-/// A client whose bundle has others beside it.
+/// A client of a bundle that shares its network interface with others.
 #[derive(Debug)]
 struct Mover {
     script: Script,
@@ -62,7 +62,7 @@ struct Bundles {
     world: World<Mover>,
     office: Rc<RefCell<Office>>,
     peer: Endpoint,
-    /// The endpoint that moves: where it is, and what it is called there.
+    /// The endpoint that moves: its bundle, and its handle there.
     at: usize,
     it: Endpoint,
     name: Name,
@@ -90,7 +90,7 @@ impl Bundles {
         bundles
     }
 
-    /// With both of their flows open.
+    /// The same, with both flows open.
     fn open() -> Bundles {
         Bundles::open_with(Settings::default())
     }
@@ -109,7 +109,7 @@ impl Bundles {
         self.world.moved.insert(self.name, at);
     }
 
-    /// Moves the endpoint; the bundle that it leaves notices later.
+    /// Moves the endpoint. The bundle that it leaves notices later.
     fn move_to(&mut self, to: usize) -> (usize, Endpoint) {
         let luggage = self.world.state(self.at).pack(self.it).expect("it is there");
         let left = (self.at, self.it);
@@ -161,7 +161,7 @@ impl Bundles {
         });
     }
 
-    /// The endpoint asks its peer.
+    /// The endpoint sends its peer a request.
     fn ask_back(&mut self, op: u8, args: &[u32]) {
         let (at, it) = (self.at, self.it);
         insist(|| {
@@ -185,7 +185,7 @@ impl Bundles {
         }
     }
 
-    /// Fills the events of a bundle whose program listens, by messages of another endpoint that come back.
+    /// Fills the event queue of a bundle whose program listens, with returned messages of another endpoint.
     fn fill_events(&mut self, at: usize) {
         self.world.node(at).sink.script.leaves_returns = true;
         let other = self.world.add_endpoint(at, KEY);
@@ -287,7 +287,7 @@ fn its_own_requests_under_way_are_answered_where_it_lives_now() {
     assert_eq!((&back.args[..], &back.payload[..]), (&[8][..], &[3; 9][..]));
 }
 
-/// The endpoint, where it is now, asks its peer for an answer with a completion.
+/// The endpoint, where it is now, sends its peer a request with a completion.
 fn ask_with_completion(b: &mut Bundles, completion: u64) {
     let (at, it) = (b.at, b.it);
     let asked = Outgoing { completion: Some(completion), ..message(op::ECHO, &[5], &[]) };
@@ -375,7 +375,7 @@ fn what_it_held_unserved_goes_along() {
     settled(&mut b);
 }
 
-/// Nothing is under way, and nothing counts as held.
+/// Nothing is in flight, and nothing counts as held.
 fn settled(b: &mut Bundles) {
     for _ in 0..50 {
         b.world.state(PEER).hasten();
@@ -394,7 +394,7 @@ fn credit_and_slots_come_back_by_the_stub() {
     let mut b = Bundles::open();
     let left = b.move_to(2);
     b.leave(left);
-    // The peer does not call again: it is as one on another host.
+    // The peer does not call again, like one on another host.
     let answers = |b: &mut Bundles| {
         b.world.run(1);
         b.post();
@@ -435,7 +435,7 @@ fn tokens_of_messages_that_were_handed_on_are_good_for_one_answer() {
     b.run(8);
     assert_eq!(b.got(PEER), [reply(&[9])]);
     assert_eq!(b.world.state(PEER).counters().ended, 1);
-    // The bundle ends: what it has not answered ends as well.
+    // The bundle ends, so its unanswered requests end as well.
     let backs = b.world.state(2).abandon_guests();
     assert_eq!(backs.len(), 1);
     for (to, back) in backs {
@@ -534,12 +534,12 @@ fn it_comes_back_to_the_index_that_it_had() {
     assert_eq!(b.got(PEER), [reply(&[1])]);
 }
 
-/// A peer says that endpoints have moved, again and again, which did not, or of flows that there are not.
+/// A peer reports again and again that endpoints have moved which did not, also for flows that do not exist.
 #[test]
 fn a_peer_that_cries_moved_costs_calls_and_nothing_else() {
     let mut b = Bundles::open();
     for n in 0..200 {
-        // Comes and goes where it was.
+        // It leaves, and comes back.
         let left = b.move_to(if n % 2 == 0 { 2 } else { 1 });
         b.leave(left);
         b.ask(op::ECHO, &[n]);
@@ -551,7 +551,7 @@ fn a_peer_that_cries_moved_costs_calls_and_nothing_else() {
     settled(&mut b);
 }
 
-/// Draws what happens next: messages of both sides, moves, and late notice of moves.
+/// A random sequence of messages of both sides, moves, and late notices of moves.
 fn random_moves(seed: u64) {
     let mut dice = seed | 1;
     let mut roll = |end: u64| {
@@ -582,13 +582,13 @@ fn random_moves(seed: u64) {
                 }
             }
             6 => {
-                // Who has not noticed yet that it left does not get it back.
+                // A bundle that has not noticed the departure yet cannot get the endpoint back.
                 let to = 1 + roll(3) as usize;
                 if to != b.at && unnoticed.iter().all(|&(at, _)| at != to) {
                     unnoticed.push(b.move_to(to));
                 }
             }
-            // As by a handler that finds nothing left: whatever comes is noticed first.
+            // Bundles notice departures before anything else arrives.
             7 => unnoticed.drain(..).for_each(|left| b.world.state(left.0).leave(left.1).expect("it was there")),
             _ => {
                 unnoticed.drain(..).for_each(|left| b.world.state(left.0).leave(left.1).expect("it was there"));

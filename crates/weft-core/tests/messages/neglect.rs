@@ -1,5 +1,5 @@
-//! Programs that do not take their events, and peers that make more of them: memory has a bound, and a program that takes
-//! events loses none.
+//! Programs that do not take their events, and peers that cause more of them: memory is bounded, and a program that
+//! takes events loses none.
 
 use crate::world::{insist, message, op, Fuse, Pair, Script, A, B, KEY};
 use weft_core::{Event, MessageKind, Outgoing, SendError, Settings};
@@ -51,7 +51,7 @@ fn a_program_that_takes_no_events_keeps_the_latest_within_the_bound_and_the_othe
     assert!(kept.len() > 40 && kept.len() * REPLY < BYTES, "{} kept", kept.len());
     assert_eq!(kept, (1000 - kept.len() as u32..1000).collect::<Vec<_>>());
     assert_eq!(kept.len() as u64 + dropped, 1000);
-    // Nobody was held up for it.
+    // Nobody was delayed by it.
     assert_eq!(p.world.state(A).counters().returned, 0);
 }
 
@@ -68,7 +68,7 @@ fn a_program_that_takes_events_loses_none_and_is_told_full_until_it_takes_them()
     });
     assert_eq!(p.world.state(B).next_event(), None, "it listens from now on");
     refuse_replies(&mut p, 1000);
-    // A's requests are refused by now, others' are not.
+    // By now A's requests are refused; those of others are not.
     let refused = p.returned(A);
     assert!(refused.iter().all(|m| (m.kind, m.reason) == (MessageKind::Request, Reason::QueueFull)));
     assert!((900..960).contains(&refused.len()), "{} refused", refused.len());
@@ -76,7 +76,7 @@ fn a_program_that_takes_events_loses_none_and_is_told_full_until_it_takes_them()
     p.world.state(honest).try_request(asks, 0, message(op::ECHO, &[], &[])).unwrap();
     p.world.run(2);
     assert_eq!(p.world.node(honest).sink.got.len(), before + 1);
-    // It sends nothing until it has taken half of them.
+    // B cannot send until it has taken half of the events.
     assert!(p.world.state(B).has_full_events());
     for _ in 0..2 {
         assert_eq!(p.world.state(B).try_send(b, 0, message(op::TAKE, &[], &[])), Err(SendError::Full));
@@ -136,7 +136,7 @@ fn can_send_and_peer_lost_wait_once_per_destination() {
     let events = p.events(A);
     assert_eq!(events.len(), 2, "{events:?}");
     assert_eq!(can_sends(&events), 1);
-    // And again, once they were taken.
+    // The events come again once they were taken.
     while p.world.state(A).try_request(a, 0, message(op::ECHO, &[], &[1; 3000])).is_ok() {}
     p.world.run(8);
     assert_eq!(p.events(A), [Event::CanSend { endpoint: a, destination: 0 }]);
@@ -179,7 +179,7 @@ fn a_program_that_begins_to_listen_is_told_where_it_can_send() {
     p.world.map((B, b), 5, (A, other));
     assert_eq!(p.world.state(B).try_send(b, 5, message(op::TAKE, &[], &[])), Err(SendError::Full));
     p.world.run(2);
-    // The event that says so makes room for others.
+    // The event for this makes room for others.
     refuse_replies(&mut p, 500);
     let events = p.events(B);
     assert!(events.contains(&Event::CanSend { endpoint: b, destination: 5 }), "{}", can_sends(&events));

@@ -1,4 +1,4 @@
-//! What a report says, beside what was done.
+//! Reports, compared with what was done.
 
 use crate::world::{message, name, op, Inside, Pair, A, B, KEY, LARGEST};
 use weft_core::report::{Limit, ROWS_MOST};

@@ -1,5 +1,5 @@
-//! Visits that the client ends: what is behind the message that it has enough with is taken by the next poll, whether the session is
-//! looked at on every poll or rings a bell.
+//! Visits that the client ends: the next poll takes what follows the last message of a visit, whether the session is
+//! visited on every poll or rings a bell.
 
 use crate::world::{epoch, name, peer, KEY};
 use weft_core::testing::{path, MemRx, MemTx, NoBells};
@@ -14,10 +14,10 @@ type Core = Bundle<MemRx, MemTx, NoBells>;
 const ENOUGH: u8 = 1;
 const MORE: u8 = 2;
 
-/// More than are looked at on every poll.
+/// More sessions than are visited on every poll.
 const SESSIONS: usize = 6;
 
-/// The operations that came.
+/// The operations that arrived.
 #[derive(Default)]
 struct Client(Vec<u8>);
 
@@ -71,7 +71,7 @@ fn what_is_left_behind_it_needs_no_other_bell() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[SESSIONS - 1], &[ENOUGH, MORE, MORE]);
-    // As if its bell had rung, once.
+    // As if its bell had rung once.
     core.look_at_all();
     let polls: Vec<u32> = (0..3).map(|_| core.poll(64, &mut client)).collect();
     assert_eq!((polls, client.0), (vec![1, 2, 0], vec![ENOUGH, MORE, MORE]));
@@ -82,7 +82,7 @@ fn a_violation_behind_it_is_found_all_the_same() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[0], &[ENOUGH]);
-    // A reply to nothing, by a flow that was never opened.
+    // A reply to nothing, on a flow that was never opened.
     writers[0].push(Head { flow: 9, ..Head::new(Kind::Reply) }, &[], &[]).expect("room");
     send(&mut writers[0], &[MORE]);
     assert_eq!((core.poll(64, &mut client), core.has_broken()), (1, false));

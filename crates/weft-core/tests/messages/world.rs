@@ -1,5 +1,5 @@
-//! Bundles and the home that connects them. Every path operation of a bundle burns its fuse; a bundle whose fuse is burnt
-//! is a process that was killed there: nothing it does has any effect.
+//! Bundles and the home that connects them. Every path operation of a bundle burns its fuse. A bundle with a burnt fuse
+//! is a process that was killed at that point: nothing it does has any effect.
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::cell::{Cell, RefCell};
@@ -33,10 +33,10 @@ pub fn seeded(cases: u32) -> ProptestConfig {
 pub type Core = Bundle<TestRx, TestTx, TestBells>;
 pub type Inside = State<TestTx>;
 
-/// Lines of the largest record: the smallest path that takes every message.
+/// The lines of the largest record: the smallest path that takes every message.
 pub const LARGEST: u32 = lines(MAX_ARGS, MAX_PAYLOAD);
 
-/// Path operations that a process has left to live.
+/// The path operations left until a process dies.
 #[derive(Clone, Debug)]
 pub struct Fuse(Rc<Cell<u64>>);
 
@@ -53,7 +53,7 @@ impl Fuse {
         self.0.get() == 0
     }
 
-    /// Whether one more operation takes place.
+    /// Uses up one operation. Returns whether it takes place.
     fn burn(&self) -> bool {
         let left = self.0.get();
         self.0.set(left.saturating_sub(1));
@@ -61,14 +61,14 @@ impl Fuse {
     }
 }
 
-/// A defect of the paths, which a checker must find.
+/// A planted defect of the paths, which a checker must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     Drop,
     Duplicate,
 }
 
-/// When to be defective: at the n-th record that says something.
+/// When the defect occurs: at the n-th record with an effect.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     pub planted: Rc<Cell<Option<(Fault, u64)>>>,
@@ -80,7 +80,7 @@ impl FaultPlan {
     /// The number of copies to push.
     fn copies(&self, head: &Head, args: &[u32]) -> u32 {
         let Some((fault, n)) = self.planted.get() else { return 1 };
-        // A second or lost "please tell" and an empty "here is nothing" change nothing.
+        // Duplicating or losing a request for credit, or an empty credit record, changes nothing.
         if head.kind == Kind::Credit && args.iter().all(|&a| a == 0) {
             return 1;
         }
@@ -97,7 +97,7 @@ impl FaultPlan {
     }
 }
 
-/// Bells that every push rings, asked for or not.
+/// Bells that every push rings, whether requested or not.
 #[derive(Clone, Debug, Default)]
 pub struct TestBells(Rc<RefCell<BTreeSet<u32>>>);
 
@@ -123,7 +123,7 @@ pub struct TestTx {
 }
 
 impl TestTx {
-    /// Immortal and without defects.
+    /// A path without a fuse or defects.
     pub fn over(inner: MemTx) -> TestTx {
         let (faults, is_far) = (FaultPlan::default(), Rc::default());
         TestTx { inner, bells: TestBells::default(), bell: 0, fuse: Fuse::new(), faults, is_far }
@@ -151,7 +151,7 @@ impl Tx for TestTx {
     }
 
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
-        // Asked first, so that no planted fault is spent on a record that finds no room.
+        // Check first, so that no planted fault is spent on a record that finds no room.
         self.inner.has_room(lines(args.len(), payload.len())) && self.push(head, args, payload).is_ok()
     }
 
@@ -246,17 +246,17 @@ pub struct Node<S> {
     endpoints: u32,
 }
 
-/// Bundles, and the home that connects them. A node that died is gone from the list.
+/// Bundles, and the home that connects them. Dead nodes are removed from the list.
 #[derive(Debug)]
 pub struct World<S> {
     pub nodes: Vec<Option<Node<S>>>,
     pub faults: FaultPlan,
-    /// Whether a refused message's record could not be held until its return was under way.
+    /// Whether the record of a refused message could not be held until its return was sent.
     pub has_dropped: Rc<Cell<bool>>,
-    /// Whether all are far from each other.
+    /// Whether all nodes are far from each other.
     pub is_far: Rc<Cell<bool>>,
     pub room: u32,
-    /// Endpoints that live at another node than their name's epoch says: its bundles are nodes here.
+    /// Endpoints that live at another node than their name's epoch says, because each bundle is a node here.
     pub moved: BTreeMap<Name, usize>,
     epochs: Vec<Epoch>,
 }
@@ -309,7 +309,7 @@ impl<S: Sink<TestTx>> World<S> {
         node.core.state_mut().add_endpoint(name, key)
     }
 
-    /// Enters `to` of another node in the table of `from`, with its present key.
+    /// Maps `to` of another node in the table of `from`, with its current key.
     pub fn map(&mut self, (at, from): (usize, Endpoint), index: u32, (there, to): (usize, Endpoint)) {
         let (name, key) = (self.state(there).name(to).expect("alive"), self.state(there).key(to).expect("alive"));
         self.state(at).map(from, index, name, key).expect("a table index");
@@ -373,7 +373,7 @@ impl<S: Sink<TestTx>> World<S> {
         node.core.poll(budget, &mut node.sink)
     }
 
-    /// Answers calls and polls everywhere, so many times.
+    /// Answers calls and polls everywhere, `rounds` times.
     pub fn run(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for at in 0..self.nodes.len() {
@@ -391,7 +391,7 @@ impl<S: Sink<TestTx>> World<S> {
         self.nodes[at] = None;
     }
 
-    /// One node loses its sessions with nodes that are gone.
+    /// Lets one node lose its sessions with dead nodes.
     pub fn notice(&mut self, at: usize) {
         let gone: Vec<Epoch> =
             self.nodes.iter().zip(&self.epochs).filter(|(n, _)| n.is_none()).map(|(_, &e)| e).collect();
@@ -404,7 +404,7 @@ impl<S: Sink<TestTx>> World<S> {
     }
 }
 
-/// What a [`Script`] saw.
+/// A message that a [`Script`] got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Got {
     pub endpoint: Endpoint,
@@ -415,11 +415,11 @@ pub struct Got {
     pub payload: Vec<u8>,
 }
 
-/// What a [`Script`] does with a message, by its operation.
+/// What a [`Script`] does with a message, by operation.
 pub mod op {
     /// Nothing.
     pub const TAKE: u8 = 1;
-    /// Reply with `TAKE`, and the same contents.
+    /// Reply with `TAKE` and the same contents.
     pub const ECHO: u8 = 2;
     /// Keep the token.
     pub const DEFER: u8 = 3;
@@ -427,17 +427,17 @@ pub mod op {
     pub const MISSING: u8 = 4;
     /// Reply with `MISSING`, so that the reply is refused.
     pub const ECHO_MISSING: u8 = 5;
-    /// Keep the token, and say that there is no handler.
+    /// Keep the token, and report a missing handler.
     pub const DEFER_MISSING: u8 = 6;
     /// Free the endpoint.
     pub const FREE: u8 = 7;
-    /// Empty index 0 of the endpoint's table, and say that there is no handler.
+    /// Unmap index 0 of the endpoint's table, and report a missing handler.
     pub const UNMAP_MISSING: u8 = 8;
-    /// Free the endpoint, and say that there is no handler.
+    /// Free the endpoint, and report a missing handler.
     pub const FREE_MISSING: u8 = 9;
 }
 
-/// A client that writes everything down.
+/// A client that records everything.
 #[derive(Debug, Default)]
 pub struct Script {
     pub got: Vec<Got>,
@@ -447,7 +447,7 @@ pub struct Script {
     pub leaves_returns: bool,
     /// Events of endpoints that it claimed, and how often it was called for chores.
     pub claimed: Vec<Event>,
-    /// Flows that were closed to these.
+    /// Closed flows to these endpoints.
     pub closed: Vec<(Endpoint, FlowId)>,
     pub chores: u32,
 }
@@ -500,7 +500,7 @@ impl Sink<TestTx> for Script {
     }
 }
 
-/// Two nodes with one endpoint each, that name each other at index 0.
+/// Two nodes with one endpoint each, mapped to each other at index 0.
 pub struct Pair {
     pub world: World<Script>,
     pub a: Endpoint,
@@ -564,7 +564,7 @@ impl Pair {
         });
     }
 
-    /// Forgets what happened so far.
+    /// Forgets everything recorded so far.
     pub fn clear(&mut self) {
         for at in [A, B] {
             let node = self.world.node(at);

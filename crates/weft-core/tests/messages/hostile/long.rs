@@ -1,4 +1,4 @@
-//! Records of long messages that no weft writes: they place nothing outside of the segment, and nothing that was not admitted.
+//! Malformed records of long messages: they place nothing outside of the segment, and nothing that was not admitted.
 
 use super::{Attack, V};
 use crate::world::{message, op, seeded, KEY};
@@ -27,7 +27,7 @@ impl Attack {
         self.push(Head { op: op::TAKE, slot, ..Head::new(kind) }, args, payload);
     }
 
-    /// The victim asks the attacker, at slot 0.
+    /// The victim sends the attacker a request, in slot 0.
     fn asked(&mut self) {
         let v = self.v;
         self.world.state(V).try_request(v, 1, message(op::TAKE, &[], b"")).expect("a slot");
@@ -46,21 +46,21 @@ impl Attack {
 fn pieces_that_belong_to_nothing_are_cut() {
     type Shot = fn(&mut Attack);
     let shots: [Shot; 22] = [
-        // Without a beginning.
+        // A piece without a beginning.
         |a| a.say(Kind::Piece, 0, &[], &[1; 10]),
         |a| a.say(Kind::Long, BEGUN, &[], &[1; 10]),
-        // Two beginnings, in pieces or not.
+        // Two beginnings, as pieces or not.
         |a| (0..2).for_each(|_| a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10])),
         |a| {
             a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10]);
             a.say(Kind::Long, 0, &[0, 0], &[1; 10]);
         },
-        // A beginning that says too little, and one that says nothing.
+        // A beginning with too short a length, and one with missing arguments.
         |a| a.say(Kind::Piece, 0, &begin(0, 9), &[1; 10]),
         |a| a.say(Kind::Piece, 0, &[1, 2, 3], &[1; 10]),
         |a| a.say(Kind::Long, 0, &[], &[1; 10]),
         |a| a.say(Kind::Long, 0, &[1], &[1; 10]),
-        // More than was said, and less.
+        // More bytes than announced, and fewer.
         |a| {
             a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10]);
             a.say(Kind::Piece, 0, &[], &[1; 11]);
@@ -73,22 +73,22 @@ fn pieces_that_belong_to_nothing_are_cut() {
             a.say(Kind::Piece, 0, &begin(u64::MAX - 5, u64::MAX), &[1; 10]);
             a.say(Kind::Long, BEGUN, &[], &[1; 9]);
         },
-        // Bytes that are none.
+        // An empty piece.
         |a| {
             a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10]);
             a.say(Kind::Piece, 0, &[], &[]);
         },
-        // Slots that there are not, marks that there are not.
+        // Invalid slots and invalid marks.
         |a| a.say(Kind::Piece, 32, &begin(0, 20), &[1; 10]),
         |a| a.say(Kind::Piece, 0x200, &begin(0, 20), &[1; 10]),
         |a| a.say(Kind::Long, 0x400, &[0, 0], &[]),
         |a| a.say(Kind::Get, BEGUN, &[0; 6], &[]),
-        // For a request that is under way already.
+        // A request in a slot that is in use.
         |a| {
             a.push(Head { op: op::DEFER, ..Head::new(Kind::Request) }, &[], &[]);
             a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10]);
         },
-        // Replies to what was not asked.
+        // Replies to requests that were never sent.
         |a| a.say(Kind::Piece, OF_REPLY, &begin(0, 20), &[1; 10]),
         |a| a.say(Kind::LongReply, 0, &[0, 0], &[1; 10]),
         |a| a.say(Kind::Taken, 0, &[], &[]),
@@ -160,12 +160,12 @@ fn whoever_has_the_wrong_key_places_nothing_and_reads_nothing() {
         a.push(Head { flow, slot: BEGUN, ..Head::new(Kind::Long) }, &[], &[1; 5]);
         a.push(Head { flow, slot: 1, ..Head::new(Kind::Long) }, &[1, 0], &[1; 5]);
         a.push(Head { flow, slot: 2, ..Head::new(Kind::Get) }, &[0, 0, 1, 0, 0, 0], &[]);
-        // What brings no bytes is told the same.
+        // A message without bytes gets the same reason.
         a.push(Head { flow, slot: 3, ..Head::new(Kind::Long) }, &[1, 0], &[]);
         assert_eq!(a.refusals(), [0, 1, 2, 3].map(|slot| (slot, Some(reason))));
     }
     assert!(bytes.all()[1..].iter().all(|byte| *byte == 0));
-    // The key is another one in the middle.
+    // The key changes in the middle.
     a.say(Kind::Piece, 0, &begin(0, 20), &[1; 10]);
     a.poll();
     let v = a.v;
@@ -212,7 +212,7 @@ fn whoever_answers_a_get_may_place_what_was_asked_for_and_no_more() {
 
 #[test]
 fn nobody_answers_a_long_request_before_it_has_left() {
-    // Room for the first pieces only.
+    // Only the first pieces find room.
     let answers = [Kind::Reply, Kind::Ended, Kind::Return, Kind::LongReply];
     for kind in answers {
         let mut a = Attack::new(1100);
@@ -254,7 +254,7 @@ fn answers_that_nobody_reads_are_bounded_by_the_requests_that_were_granted() {
     for slot in 0..32 {
         a.say(Kind::Get, slot, &[0, 0, SEGMENT as u32, 0, 0, 0], &[]);
     }
-    // All slots are taken until the answers are.
+    // All slots stay taken until the answers are.
     assert!(!a.poll());
     a.say(Kind::Get, 5, &[0, 0, 1, 0, 0, 0], &[]);
     a.expect_cut();
@@ -277,7 +277,7 @@ fn a_reply_may_go_anywhere_in_the_segment_and_nowhere_else() {
     a.expect_not_cut();
 }
 
-/// What the attacker writes, and what the victim does then.
+/// A record of the attacker, and what the victim does then.
 #[derive(Clone, Debug)]
 struct Shot {
     head: Head,

@@ -28,7 +28,7 @@ impl Bundles {
         });
     }
 
-    /// Nothing is under way any more.
+    /// Polls until nothing is in flight.
     fn settle(&mut self) {
         insist(|| {
             self.run(1);
@@ -46,7 +46,7 @@ fn what_comes_for_an_endpoint_that_moved_is_placed_and_handed_on() {
     let bytes = b.open_segment(1, b.it);
     b.put(op::TAKE, 1, 90_000);
     let left = b.move_to(2);
-    // The bundle that it left does not know it yet.
+    // The bundle that it left does not know that yet.
     b.put(op::TAKE, 2, 90_000);
     b.leave(left);
     b.put(op::ECHO, 3, 90_000);
@@ -69,7 +69,7 @@ fn the_bundle_that_it_left_goes_by_the_key_and_segment_that_it_has_now() {
     let left = b.move_to(2);
     b.leave(left);
     let new = b.open_segment(b.at, b.it);
-    // The peer still goes by the bundle that it left.
+    // The peer still uses the bundle that the endpoint left.
     b.world.moved.insert(b.name, 1);
     b.put(op::TAKE, 1, 50_000);
     b.settle();

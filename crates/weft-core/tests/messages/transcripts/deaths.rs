@@ -6,7 +6,7 @@ use weft_core::{Event, MessageKind, Outgoing, ReplyError, SendError};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Head, Kind, Reason, MAX_PAYLOAD};
 
-/// A sends these to B, which takes up only `taken` of them before it dies.
+/// A sends these to B, which looks at only `taken` of them before it dies.
 fn die_after(taken: u32, sends: &[(MessageKind, u32, Option<u64>)]) -> Pair {
     let mut p = Pair::open(1 << 16);
     let a = p.a;
@@ -67,7 +67,7 @@ fn what_was_in_hand_when_the_peer_died_is_unknown() {
                 _ => p.world.state(A).try_send(a, 0, m).unwrap(),
             }
         }
-        // It lives to take the first one up, and not to drop it.
+        // It lives long enough to look at the first one, but not to pop it.
         p.world.node(B).fuse.set(1);
         p.world.poll(B, 64);
         p.world.kill(B);
@@ -86,7 +86,7 @@ fn a_message_that_came_back_before_the_peer_died_comes_back_once() {
     let mut p = Pair::open(1 << 16);
     let a = p.a;
     p.world.state(A).try_send(a, 0, asks(op::MISSING, &[1], &[], 1)).unwrap();
-    // It lives to take the message up and to send it back, not to drop it.
+    // It lives long enough to look at the message and send it back, but not to pop it.
     p.world.node(B).fuse.set(2);
     p.world.poll(B, 64);
     p.world.kill(B);
@@ -103,7 +103,7 @@ fn a_reply_that_came_back_before_the_peer_died_comes_back_once() {
     let a = p.a;
     p.world.state(A).try_request(a, 0, message(op::ECHO_MISSING, &[1], &[])).unwrap();
     p.world.poll(B, 64);
-    // It lives to take the reply up and to send it back, not to drop it.
+    // It lives long enough to look at the reply and send it back, but not to pop it.
     p.world.node(A).fuse.set(2);
     p.world.poll(A, 64);
     p.world.kill(A);
@@ -137,7 +137,7 @@ fn replies_that_a_dead_peer_did_not_see_come_back_and_its_tokens_are_refused() {
     p.world.poll(B, 64);
     let mut tokens = std::mem::take(&mut p.world.node(B).sink.tokens);
     let [first, second, third] = [tokens.remove(0), tokens.remove(0), tokens.remove(0)];
-    // One lies in the path, one waits for room, one was not given yet.
+    // One reply is in the path, one waits for room, one was not made yet.
     p.world.state(B).reply(first, op::TAKE, &[1], &vec![0; MAX_PAYLOAD]).unwrap();
     p.world.state(B).reply(second, op::TAKE, &[2], &vec![0; MAX_PAYLOAD]).unwrap();
     p.world.kill(A);

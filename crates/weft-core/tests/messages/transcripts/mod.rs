@@ -1,4 +1,4 @@
-//! One behaviour each: what goes in, and what comes out.
+//! One behaviour each: input and expected output.
 
 mod deaths;
 mod refusals;

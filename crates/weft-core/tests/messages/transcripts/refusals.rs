@@ -1,4 +1,4 @@
-//! Messages that nobody may have or wants, and what the caller does wrong.
+//! Messages that are not admitted or not wanted, and errors of the caller.
 
 use super::{args_of, asks, completions};
 use crate::world::{message, op, Pair, A, B, KEY};
@@ -7,7 +7,7 @@ use weft_wire::{Certainty, EndpointId, Key, Reason, MAX_ARGS, MAX_PAYLOAD};
 
 // ---- refusals
 
-/// Sends one of each kind to a place that refuses them, and looks at what comes back.
+/// Sends one of each kind to an endpoint that refuses them, and checks what comes back.
 fn expect_returned(p: &mut Pair, op: u8, reason: Reason) {
     let a = p.a;
     p.clear();

@@ -1,4 +1,4 @@
-//! Requests, one-way messages, and what stands in their way: windows, credit, full paths.
+//! Requests, one-way messages, and what limits them: windows, credit, full paths.
 
 use super::{args_of, asks, completions};
 use crate::world::{message, op, Fuse, Got, Pair, A, B, LARGEST};
@@ -186,11 +186,11 @@ fn a_reply_that_is_too_large_gives_the_token_back() {
 fn a_reply_that_finds_the_path_full_is_queued_and_its_slot_stays_taken() {
     let mut p = Pair::open(LARGEST);
     let (a, b) = (p.a, p.b);
-    // B fills its path to A, then gets a request that it answers.
+    // B fills its path to A, then gets a request and answers it.
     p.world.state(B).try_send(b, 0, message(op::TAKE, &[], &vec![1; MAX_PAYLOAD])).unwrap();
     p.world.state(A).try_request(a, 0, message(op::ECHO, &[3], b"xyz")).unwrap();
     for _ in 0..40 {
-        // Two lines stay free, so take them.
+        // Two lines are still free, so use them.
         let _ = p.world.state(B).try_send(b, 0, message(op::TAKE, &[], &[]));
     }
     p.world.poll(B, 64);
@@ -298,7 +298,7 @@ fn credit_in_lines_runs_out_and_comes_back() {
 fn credit_rides_on_replies() {
     let mut p = Pair::open(1 << 20);
     let a = p.a;
-    // More than a grant: it could not go on if credit came only at half a grant without being told.
+    // More than a grant: this would get stuck if credit came back only at half a grant.
     for i in 0..200 {
         p.world.state(A).try_send(a, 0, message(op::TAKE, &[i], &[])).unwrap();
         p.world.state(A).try_request(a, 0, message(op::ECHO, &[i], &[])).unwrap();
@@ -320,7 +320,7 @@ fn a_full_path_says_full_and_then_can_send() {
     assert_eq!(sent, LARGEST);
     p.world.poll(A, 1);
     assert_eq!(p.events(A), []);
-    // Polls with the smallest budget give room back too.
+    // Polls with the smallest budget free room too.
     for _ in 0..sent {
         p.world.poll(B, 1);
     }

@@ -1,4 +1,4 @@
-//! The way to a destination: calls, flows, names and indices.
+//! Reaching a destination: calls, flows, names and indices.
 
 use super::{args_of, asks};
 use crate::world::{message, name, op, Fuse, Pair, Script, World, A, B, KEY};

@@ -24,7 +24,7 @@ fn an_endpoint_that_is_not_served_holds_nobody_up_and_gets_its_messages_in_order
     assert_eq!(args_of(&p.got(B)), (100..121).collect::<Vec<u32>>());
     assert_eq!(p.world.state(B).parked(b), Ok(40));
     p.world.state(B).set_served(b, true).unwrap();
-    // What arrives before the queue is empty goes behind it.
+    // A message that arrives before the queue is empty goes to its end.
     p.world.state(A).try_send(a, 0, message(op::TAKE, &[20], &[20; 100])).unwrap();
     for _ in 0..50 {
         p.world.poll(B, 1);
@@ -54,7 +54,7 @@ fn endpoints_that_are_served_again_share_the_budget() {
     for e in [b, other] {
         p.world.state(B).set_served(e, true).unwrap();
     }
-    // `other` gets as much as a poll takes, all the time; the first one's message must come through all the same.
+    // `other` gets as many messages as a poll takes, all the time; the first one's message must get through nevertheless.
     for _ in 0..20 {
         for _ in 0..4 {
             p.world.state(A).try_send(a, 1, message(op::TAKE, &[1], &[])).unwrap();
@@ -98,7 +98,7 @@ fn beyond_the_bound_of_parked_bytes_messages_come_back() {
     p.world.state(B).set_served(b, true).unwrap();
     p.world.run(2);
     assert_eq!(args_of(&p.got(B)), (0..parked).collect::<Vec<_>>());
-    // The room is back.
+    // The room is free again.
     p.world.state(B).set_served(b, false).unwrap();
     p.world.state(A).try_send(a, 0, message(op::TAKE, &[], &[0; 500])).unwrap();
     p.world.run(2);
