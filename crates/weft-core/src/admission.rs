@@ -21,8 +21,8 @@ pub enum Admission {
     AnyUser,
     /// Like `OwnUser`, but processes of the own user on this host need no key.
     OwnUserWithoutKey,
-    /// Those of all processes, without a key. How many sessions they get, and how fast, is bounded: for each user of this host, and
-    /// for each address on other hosts.
+    /// Those of all processes, without a key. The number of their sessions, and the rate of new ones, is bounded for
+    /// each user of this host and for each address on other hosts.
     Anybody,
 }
 

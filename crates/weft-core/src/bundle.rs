@@ -505,8 +505,8 @@ impl<R: Rx, T: Tx, B: Bells> Bundle<R, T, B> {
                 self.cut(index);
                 return work;
             }
-            // Release the records before the sender hears that they are stored. If we die, it takes unreleased records
-            // back, and messages that it knows to be stored must not be among them.
+            // Release the records before the sender is told that they are stored. If we die, it takes unreleased
+            // records back, and messages that it knows to be stored must not be among them.
             inbound.rx.release();
             inbound.busy_at = self.turns;
         }

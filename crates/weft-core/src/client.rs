@@ -50,7 +50,7 @@ pub trait Client<T> {
 
     /// Handles an event of an endpoint whose events the client [claimed](State::claim_events): there is room to send
     /// again, or a peer is gone. [`Event::CanSend`] comes also when an index that led to a peer was unmapped or mapped
-    /// anew: see [`State::flow_to`].
+    /// again: see [`State::flow_to`].
     fn on_event(&mut self, state: &mut State<T>, event: &Event) {
         let _ = (state, event);
     }

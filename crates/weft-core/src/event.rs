@@ -39,7 +39,7 @@ pub struct Returned {
     pub certainty: Certainty,
     /// The completion that its sender asked for. It is not reported in any other way.
     pub completion: Option<u64>,
-    /// What it was to do, if it is a long message.
+    /// The transfer that it was meant to do, if it is a long message.
     pub long: Option<Transfer>,
 }
 

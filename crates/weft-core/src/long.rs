@@ -240,7 +240,7 @@ pub(crate) struct Kept {
     pub what: What,
     /// Its first piece has left.
     pub has_begun: bool,
-    /// All of it has left.
+    /// It has left completely.
     pub has_left: bool,
 }
 

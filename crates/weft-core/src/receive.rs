@@ -201,8 +201,8 @@ impl<T: Tx> State<T> {
         Ok(())
     }
 
-    /// Notes the messages of a run with their flow. Bounded by what one visit to a session takes, so that a peer which
-    /// overdraws its credit does not get far.
+    /// Books the messages of a run on their flow. A run is at most one visit to a session, so a peer that overdraws its
+    /// credit does not get far.
     #[inline(always)]
     pub(crate) fn end_run(&mut self) -> Result<(), Violation> {
         if self.run.messages > 0 {

@@ -32,7 +32,7 @@ pub struct FlowId {
     pub number: u16,
 }
 
-/// Who is at the other end of a session.
+/// The peer of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PeerId {
     /// Its network interface's life.

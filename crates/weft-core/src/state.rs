@@ -28,7 +28,7 @@ use weft_wire::{BundleId, Name};
 /// use std::time::Duration;
 /// # use weft_core::Settings;
 ///
-/// // A peer on another host that is silent for a second is taken for dead.
+/// // A peer on another host counts as dead after a second of silence.
 /// let settings = Settings { suspicion: Some(Duration::from_secs(1)), ..Settings::default() };
 /// assert_eq!(settings.parked_bytes_most, 64 << 20);
 /// ```

@@ -42,7 +42,7 @@ impl CreditAccount {
         CreditAccount { left: grant, grant }
     }
 
-    /// What is left in it.
+    /// The remaining credit.
     pub fn left(&self) -> Grant {
         self.left
     }

@@ -156,7 +156,7 @@ impl<L: Link> Faulty<L> {
         }
     }
 
-    /// Passes on what was held back until now.
+    /// Passes on packets whose delay is over.
     fn pass_on(&mut self, now: Time) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let ((at, _), packet) = first.remove_entry();

@@ -12,7 +12,7 @@ pub(super) const TURN: usize = 1 << 20;
 /// The minimum number of bytes that a piece counts for: a message takes a line, however few bytes it carries.
 const LEAST: usize = 64;
 
-/// What is left of a destination's turn.
+/// The rest of a destination's turn.
 #[derive(Debug)]
 pub struct Turn {
     left: usize,

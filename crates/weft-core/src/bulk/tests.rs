@@ -63,7 +63,7 @@ fn check(lens: &[usize], rooms: &[usize], fault: Fault) -> Result<(), String> {
     receive(lens, &arriving)
 }
 
-/// Places what arrives. The pieces of a transfer carry its number and nothing else, as those of clients do.
+/// Places what arrives. The pieces of a transfer carry its number and nothing else, like the messages of clients.
 fn receive(lens: &[usize], arriving: &[(usize, Piece)]) -> Result<(), String> {
     let sent: Vec<_> = lens.iter().enumerate().map(|(transfer, &len)| contents(transfer, len)).collect();
     let mut placements: Vec<_> = lens.iter().map(|&len| (Placement::new(5, len as u64), vec![0; len + 10])).collect();

@@ -22,7 +22,7 @@ pub trait Link {
     fn now(&self) -> Time;
     /// Sends packets that are stored back to back. Each has `segment` bytes, except that the last may be shorter.
     fn send(&mut self, to: Way, packets: &[u8], segment: usize) -> Sent;
-    /// As [`Link::send`], for packets in [`Link::Memory`]. The link may read them after the call: a packet stays
+    /// Like [`Link::send`], for packets in [`Link::Memory`]. The link may read them after the call: a packet stays
     /// unchanged until the peer has taken its contents, except for a shorter last packet. The contents of lost packets
     /// are sent again from another place.
     fn send_lasting(&mut self, to: Way, packets: &Packets<'_, Self::Memory>, segment: usize) -> Sent {

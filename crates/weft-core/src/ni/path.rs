@@ -101,7 +101,7 @@ impl<H: Handle> Rx for StreamRx<H> {
     #[inline(never)]
     fn pop(&mut self) {
         if let Some(half) = &mut self.half {
-            // The writer is told of the room when the half goes back.
+            // The writer learns of the room when the half is returned.
             half.pop();
         }
     }

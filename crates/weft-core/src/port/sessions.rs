@@ -13,7 +13,7 @@ use weft_wire::{BundleId, EndpointId, Epoch, Key, Name, Reason, Uid};
 /// The most rounds in a turn in which records of different lines are read.
 const ROUNDS: u32 = 64;
 
-/// Turns without an event after which the daemon is told what was read.
+/// After this many turns without an event, the daemon is told what was read.
 const QUIET_TURNS: u32 = 256;
 
 /// The bundle number of a peer that is reached over a line. Its real number is not known.

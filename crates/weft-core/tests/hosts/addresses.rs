@@ -137,7 +137,7 @@ fn an_address_that_is_somebody_elses_is_passed_over() {
     assert_eq!(world.processes[2].sessions.ni().borrow().hosts().count(), 0);
 }
 
-/// The end of a request of the first process, within so many milliseconds.
+/// The end of a request of the first process, which must come within `within` milliseconds.
 fn end(world: &mut World, within: u64) -> (Reason, Certainty) {
     world.request(ECHO, &[1, 2], b"contents");
     world.run(millis(within));

@@ -10,7 +10,7 @@ const BYTES: usize = 64 << 10;
 /// Bytes of each reply that goes back to B.
 const REPLY: usize = 1000;
 
-/// A pair whose flow from A is open. B leaves what comes back to its events.
+/// A pair whose flow from A is open. B leaves returned messages to its event queue.
 fn pair(events_bytes_most: usize) -> Pair {
     let mut p = Pair::with(4096, Settings { events_bytes_most, ..Settings::default() });
     p.insist_request(op::TAKE, &[], &[]);

@@ -443,7 +443,7 @@ pub struct Script {
     pub got: Vec<Got>,
     pub returned: Vec<Returned>,
     pub tokens: Vec<ReplyToken>,
-    /// Leave what comes back to the event queue.
+    /// Leave returned messages to the event queue.
     pub leaves_returns: bool,
     /// Events of endpoints that it claimed, and how often it was called for chores.
     pub claimed: Vec<Event>,

@@ -918,7 +918,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         &self.rtt
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

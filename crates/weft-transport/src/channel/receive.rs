@@ -100,7 +100,7 @@ impl From<Violation> for Stop {
 }
 
 impl<C: Congestion, M: Memory> Channel<C, M> {
-    /// Processes a packet that arrived just now. Events report what it brought.
+    /// Processes a packet that arrived just now. Events report its effects.
     #[inline]
     pub fn on_packet(&mut self, now: Time, bytes: &[u8]) -> Verdict {
         self.on_packet_of(now, now, bytes)

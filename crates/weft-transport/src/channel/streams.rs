@@ -68,7 +68,7 @@ struct Stream<M> {
     last_word: Option<LastWord>,
 }
 
-/// What is known of the reading half while it is lent.
+/// The state of the reading half when it was lent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lent {
     /// Everything below was taken before it was lent; the writer may be told so.
@@ -89,7 +89,7 @@ impl Lent {
 #[derive(Clone, Copy, Debug, Default)]
 struct Resting {
     state: RestState,
-    /// The peer is to be told of it.
+    /// The peer has to be told.
     is_due: bool,
     /// The peer declined a proposal with these numbers.
     was_declined: bool,
@@ -899,7 +899,7 @@ impl<M: Memory> Streams<M> {
         !self.runs.is_empty()
     }
 
-    /// Whether the peer is to be told something of a stream, or of the end.
+    /// Whether the peer has to be told something about a stream, or about the end.
     #[inline]
     pub fn has_words(&self) -> bool {
         !self.words.is_empty() || (matches!(self.ending, Ending::Due(_)) && !self.end_waits)

@@ -113,7 +113,7 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.may_run(now) && self.streams.has_ready(self.room())
     }
 
-    /// Whether only records are to be sent next, so that they may lie ready.
+    /// Whether only records are sent next, so that they may lie ready in packets.
     #[inline]
     fn may_run(&mut self, now: Time) -> bool {
         if !self.streams.may_lie_ready(self.packet_size()) {

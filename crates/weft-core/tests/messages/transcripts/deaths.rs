@@ -233,7 +233,7 @@ fn a_name_can_be_mapped_again_and_again() {
 fn a_session_that_broke_and_was_lost_does_not_break_the_next_one_in_its_place() {
     let mut p = Pair::open(4096);
     let id = p.world.session(A, B).unwrap();
-    // B writes nonsense and dies; A hears of the death first.
+    // B writes nonsense and dies; A learns of the death first.
     let at_b = p.world.session(B, A).unwrap();
     p.world.node(B).core.lose(at_b, Reason::PeerLost, &mut Script::default());
     let fuse = Fuse::new();

@@ -110,7 +110,7 @@ pub(super) struct Pausing {
     by_owner: bool,
     /// It is in the queue of streams that wait for room.
     pub is_crowded: bool,
-    /// The peer is to be told.
+    /// The peer has to be told.
     pub is_due: bool,
 }
 
