@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_stays_while_the_window_moves_and_grows(
+        fn bytes_stay_while_the_window_moves_and_grows(
             start in 0u64..10_000,
             steps in proptest::collection::vec((1usize..3000, 0usize..3000), 1..40),
         ) {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_of_what_was_never_spent_is_told_and_capped() {
+    fn a_refund_of_more_than_was_spent_is_reported_and_capped() {
         let grant = Grant { messages: 4, lines: 40 };
         let mut account = CreditAccount::new(grant);
         assert!(account.spend(10));

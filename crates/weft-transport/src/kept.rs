@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_stays_wherever_it_is_laid_out_and_lies_in_its_packets(
+        fn kept_bytes_survive_every_layout_and_lie_in_their_packets(
             start in prop_oneof![0u64..10_000, (1u64 << 33)..(1 << 33) + 10_000],
             steps in proptest::collection::vec((1usize..20_000, 0u64..20_000, any::<u8>()), 1..40),
         ) {

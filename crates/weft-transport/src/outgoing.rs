@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_of_a_reader_settles_what_it_did_not_touch() {
+    fn the_last_word_settles_records_that_were_not_touched() {
         let mut out = stream(5, 0);
         assert!(out.next_run(1000).is_some());
         assert_eq!(out.on_nack(SIZE, 2 * SIZE), Ok(u64::from(SIZE)));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_of_what_was_never_sent_brings_nothing_out() {
+    fn the_loss_of_unsent_bytes_sends_nothing() {
         let mut out = Outgoing::<Vec<u8>>::new(0, 1000, 1000);
         out.on_lost(Run { from: 10, len: 500 });
         assert_eq!((out.has_run(), out.next_run(1000)), (false, None));
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn large_packets_lie_ready_behind_the_rest_of_one_that_went_in_part() {
+    fn large_packets_lie_ready_after_a_partly_sent_one() {
         const MOST: u32 = 1 << 20;
         let (packet, message) = (8972, vec![7; 65_000]);
         let mut out = Outgoing::<Vec<u8>>::new(0, MOST, MOST);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn time_stamps_come_round_without_a_bad_sample() {
+    fn time_stamps_wrap_without_a_bad_sample() {
         let mut rtt = Rtt::default();
         for ahead in 0..200u32 {
             let sent = (u32::MAX - 100).wrapping_add(ahead);

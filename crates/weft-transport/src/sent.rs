@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledging_what_was_not_sent_is_a_lie() {
+    fn acknowledging_unsent_packets_is_a_violation() {
         let mut sent = sent(4);
         sent.skip();
         sent.note(frame(5));
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_frame_counts_come_round() {
+    fn numbers_and_frame_counts_wrap() {
         let mut sent = Sent::new((1 << 32) - 3, 1472);
         sent.frames_from = u32::MAX - 1;
         for n in 0..6 {

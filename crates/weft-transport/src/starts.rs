@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_begins_in_the_window_is_known_as_a_set_knows_it(
+        fn beginnings_in_the_window_match_a_set(
             base in 0u64..10_000,
             steps in proptest::collection::vec((1u64..200, 0u64..4000), 1..300),
         ) {

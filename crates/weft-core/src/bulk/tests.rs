@@ -118,7 +118,7 @@ fn a_turn_ends_after_a_mebibyte_and_another_one_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_sent_gives_way_to_the_next() {
+fn a_transfer_that_cannot_be_sent_gives_way_to_the_next() {
     let mut departures = Departures::default();
     (0..4).for_each(|transfer| departures.post(transfer, 2 * PIECE));
     let mut turn = Turn::default();
@@ -150,7 +150,7 @@ fn demand(number: u32, bytes: u64) -> Demand {
 }
 
 #[test]
-fn what_is_announced_is_fetched_once() {
+fn announced_contents_are_fetched_once() {
     let mut announced = Announced::new(1);
     assert_eq!(announced.add(7, "contents", 8), None);
     assert_eq!(announced.answer(demand(7, 9)), Err(Reason::Violation), "more than there is");
@@ -164,7 +164,7 @@ fn what_is_announced_is_fetched_once() {
 }
 
 #[test]
-fn what_is_announced_is_taken_back() {
+fn announced_contents_can_be_withdrawn() {
     let mut announced = Announced::new(0);
     for number in [3, 1, 2] {
         assert_eq!(announced.add(number, number * 10, 1), None);
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_stays_within_its_room(at: u64, len: u64, pieces in proptest::collection::vec(any::<usize>(), 0..40)) {
+    fn pieces_stay_within_their_room(at: u64, len: u64, pieces in proptest::collection::vec(any::<usize>(), 0..40)) {
         let len = len.min(u64::MAX - at);
         let mut placement = Placement::new(at, len);
         let mut next = at;

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_the_end_tells_no_shares_however_many_send() {
+    fn a_host_that_empties_its_socket_announces_no_shares_however_many_send() {
         let (mut incast, mut hosts) = (Incast::default(), [Time::default(); 4096]);
         for turn in 0..100 {
             hear(&mut incast, &mut hosts[turn * 40..][..40], turn as u64 * 500);

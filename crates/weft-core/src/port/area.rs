@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_given_back_is_found_again() {
+    fn freed_blocks_are_found_again() {
         let mut area = Area::new(BLOCK * 100);
         let all: Vec<Blocks> = (0..50).map(|_| area.take(2).expect("room")).collect();
         assert_eq!((area.take(1), area.free()), (None, 0));

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_an_answers_room_gets_its_turn() {
+    fn a_flow_that_waits_for_answer_room_gets_its_turn() {
         let mut asked = Asked::default();
         for flow in 0..10 {
             assert!(asked.take(10, flow, 100));

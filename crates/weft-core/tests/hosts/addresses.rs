@@ -273,7 +273,7 @@ fn a_bundle_that_calls_itself_is_answered() {
 }
 
 #[test]
-fn copies_of_a_call_of_ones_own_change_nothing() {
+fn duplicates_of_an_own_call_change_nothing() {
     let mut world = World::new(1, 1);
     world.network.borrow_mut().faults = Faults { duplicate: 500, reorder: 200, ..Faults::default() };
     world.network.borrow_mut().log = Some(Vec::new());
@@ -297,7 +297,7 @@ fn copies_of_a_call_of_ones_own_change_nothing() {
 }
 
 #[test]
-fn a_bundle_that_calls_itself_by_a_wrong_name_hears_why() {
+fn a_bundle_that_calls_itself_by_a_wrong_name_learns_why() {
     let mut world = World::new(1, 1);
     let own = world.processes[0].name;
     let nobody = Name { endpoint: weft_wire::EndpointId(99), ..own };

@@ -83,7 +83,7 @@ fn a_peer_that_answered_all_and_died_is_noticed_by_who_waits_for_it() {
 }
 
 #[test]
-fn what_was_never_in_a_packet_was_certainly_not_delivered() {
+fn records_never_sent_were_certainly_not_delivered() {
     let mut world = World::connected(1);
     world.processes[1].is_stopped = true;
     let mut sent = 1;
@@ -189,7 +189,7 @@ fn a_peer_that_forgot_us_and_calls_anew_ends_the_old_session() {
 }
 
 #[test]
-fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
+fn a_network_that_was_down_is_reported_as_silence_on_both_sides() {
     let mut world = World::connected(1);
     let names = [0, 1].map(|n| world.processes[n].name);
     world.processes[1].map(names[0], KEY);
@@ -218,7 +218,7 @@ fn a_network_that_was_down_is_told_as_silence_on_both_sides() {
 
 /// Everything was acknowledged, so the receiver must deliver it, although its program has not polled since the first packet.
 #[test]
-fn what_a_caller_said_before_it_left_is_delivered_to_a_program_that_looks_later() {
+fn messages_of_a_caller_that_left_are_delivered_to_a_program_that_polls_later() {
     for kills in [false, true] {
         let mut world = World::new(2, 1);
         world.processes[1].is_computing = true;

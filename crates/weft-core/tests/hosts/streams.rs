@@ -121,7 +121,7 @@ fn programs_that_are_called_at_once_share_a_channel_too() {
 }
 
 #[test]
-fn who_leaves_is_called_no_more_and_one_of_another_life_never_was() {
+fn a_program_that_left_is_not_called_and_one_of_another_life_never_was() {
     let mut world = World::new(2, 1);
     let gone = serve(&mut world.processes[1], Epoch(77), 10);
     world.processes[1].sessions.ni().borrow_mut().dismiss(Epoch(77));
@@ -235,7 +235,7 @@ fn a_session_with_a_flow_of_the_other_side_stays() {
 }
 
 #[test]
-fn an_opener_that_is_told_no_goes_on_and_asks_again_when_the_last_flow_has_closed() {
+fn a_declined_opener_goes_on_and_asks_again_when_the_last_flow_has_closed() {
     let mut world = World::connected(1);
     let here = world.processes[0].name;
     world.processes[1].map(here, KEY);

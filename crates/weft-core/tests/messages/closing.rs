@@ -224,7 +224,7 @@ fn a_message_that_may_be_lost_and_comes_late_does_not_reach_the_next_flow() {
 }
 
 #[test]
-fn a_client_hears_that_a_flow_to_its_endpoint_is_over_before_the_number_is_free() {
+fn a_client_learns_that_a_flow_closed_before_the_number_is_free() {
     let mut pair = Pair::open(LARGEST * 4);
     let (a, b) = (pair.a, pair.b);
     pair.world.state(B).claim_events(b).expect("alive");
@@ -242,7 +242,7 @@ fn a_client_hears_that_a_flow_to_its_endpoint_is_over_before_the_number_is_free(
 }
 
 #[test]
-fn who_was_told_full_hears_of_room_although_its_route_was_renewed_meanwhile() {
+fn a_sender_that_got_full_learns_of_room_although_its_route_was_renewed() {
     let mut pair = Pair::open(LARGEST * 4);
     let (a, b) = (pair.a, pair.b);
     pair.world.state(B).leave(b).expect("alive");
@@ -256,7 +256,7 @@ fn who_was_told_full_hears_of_room_although_its_route_was_renewed_meanwhile() {
 }
 
 #[test]
-fn a_client_hears_that_a_flow_is_over_behind_the_messages_that_waited_at_its_endpoint() {
+fn a_client_learns_that_a_flow_closed_after_the_messages_that_waited() {
     let mut pair = Pair::open(LARGEST * 4);
     let (a, b) = (pair.a, pair.b);
     pair.world.state(B).claim_events(b).expect("alive");

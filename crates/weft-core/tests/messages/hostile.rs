@@ -229,7 +229,7 @@ fn answers_to_requests_that_are_not_under_way_are_cut() {
 }
 
 #[test]
-fn marks_of_flows_that_no_weft_writes_are_cut() {
+fn invalid_marks_of_flows_are_cut() {
     let open = |op| {
         let mut a = Attack::new(4096);
         let open = Open::to(&name(epoch(V), 1), EndpointId(1), KEY, weft_wire::Uid(1000));
@@ -606,7 +606,7 @@ fn a_peer_that_is_lost_and_writes_on_and_on_does_not_hold_the_victim_up() {
 }
 
 #[test]
-fn what_a_path_keeps_its_distance_from_is_delivered_all_the_same_when_the_peer_is_lost() {
+fn messages_that_a_path_holds_back_are_delivered_when_the_peer_is_lost() {
     /// Opens a flow and has messages that a visit should leave alone for the moment.
     #[derive(Debug)]
     struct Distant {

@@ -168,7 +168,7 @@ fn a_sender_that_is_stopped_is_told_full_until_the_last_one_is_back() {
 
 /// A program that takes returned messages from the event queue gets its events in an order that it can act on.
 #[test]
-fn that_a_stopped_pair_can_be_sent_to_is_told_behind_what_came_back() {
+fn the_can_send_event_of_a_stopped_pair_follows_the_returned_messages() {
     let (mut world, a, _) = pair(ORDERED, Settings::default());
     world.node(A).sink.leaves_returns = true;
     for (number, what) in [(1, op::MISSING), (2, op::TAKE), (3, op::TAKE)] {
@@ -185,7 +185,7 @@ fn that_a_stopped_pair_can_be_sent_to_is_told_behind_what_came_back() {
 }
 
 #[test]
-fn without_order_what_follows_a_refused_message_is_delivered() {
+fn without_order_messages_after_a_refused_one_are_delivered() {
     let (mut world, a, _) = pair(Service::default(), Settings::default());
     for (number, what) in [(1, op::MISSING), (2, op::TAKE)] {
         send(&mut world, a, what, number);
@@ -195,7 +195,7 @@ fn without_order_what_follows_a_refused_message_is_delivered() {
 }
 
 #[test]
-fn reception_is_told_without_being_asked_for() {
+fn reception_is_reported_without_being_requested() {
     for (service, told) in [(RECEPTION, true), (Service::default(), false)] {
         let (mut world, a, b) = pair(service, Settings::default());
         world.state(B).set_served(b, false).expect("an endpoint");
@@ -209,7 +209,7 @@ fn reception_is_told_without_being_asked_for() {
 }
 
 #[test]
-fn who_changes_the_service_uses_it_from_the_next_message_on() {
+fn a_changed_service_applies_from_the_next_message_on() {
     let (mut world, a, _) = pair(Service::default(), Settings::default());
     send(&mut world, a, op::TAKE, 1);
     for (service, number) in [(UNRELIABLE, 2), (RECEPTION, 3), (Service::default(), 4), (UNRELIABLE, 5)] {

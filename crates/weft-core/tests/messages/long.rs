@@ -259,7 +259,7 @@ fn each_byte_is_copied_once_into_a_segment_and_once_out_of_it() {
 }
 
 #[test]
-fn replies_are_placed_at_whoever_asked() {
+fn replies_are_placed_at_the_requesting_endpoint() {
     let mut p = Pair::new(2 * LARGEST);
     let a = p.a;
     for len in lengths() {
@@ -278,7 +278,7 @@ fn replies_are_placed_at_whoever_asked() {
 }
 
 #[test]
-fn bytes_of_a_segment_come_to_whoever_asks_for_them() {
+fn a_get_fetches_bytes_of_a_segment() {
     let mut p = Pair::new(2 * LARGEST);
     p.at_b.all().copy_from_slice(&pattern(SEGMENT));
     for len in lengths() {
@@ -343,7 +343,7 @@ fn what_cannot_be_placed_comes_back_whole() {
 }
 
 #[test]
-fn a_reply_that_cannot_be_placed_comes_back_to_who_replied() {
+fn a_reply_that_cannot_be_placed_comes_back_to_the_replier() {
     let mut p = Pair::new(2 * LARGEST);
     let (a, size) = (p.a, SEGMENT as u32);
     let cases = [
@@ -469,7 +469,7 @@ fn messages_for_an_endpoint_that_is_not_served_are_placed_and_wait() {
 }
 
 #[test]
-fn an_endpoint_that_is_freed_in_the_middle_returns_what_comes() {
+fn an_endpoint_that_is_freed_in_the_middle_returns_later_messages() {
     let mut p = Pair::new(LARGEST);
     let b = p.b;
     p.request(TAKE, &[], 0, 1 << 20);
@@ -482,7 +482,7 @@ fn an_endpoint_that_is_freed_in_the_middle_returns_what_comes() {
 }
 
 #[test]
-fn a_flow_that_closes_waits_for_what_is_under_way() {
+fn a_closing_flow_waits_for_messages_in_flight() {
     let mut p = Pair::new(LARGEST);
     let a = p.a;
     p.request(ANSWER, &[0, 1 << 20], 0, 1 << 20);

@@ -221,7 +221,7 @@ fn reply(args: &[u32]) -> (MessageKind, u8, Vec<u32>) {
 }
 
 #[test]
-fn what_was_under_way_is_answered_where_the_endpoint_lives_now() {
+fn requests_in_flight_are_answered_where_the_endpoint_lives_now() {
     let mut b = Bundles::open();
     b.ask(op::ECHO, &[1]);
     let left = b.move_to(2);
@@ -351,7 +351,7 @@ fn an_entry_that_asks_for_no_proof_asks_for_none_where_its_endpoint_lives_now() 
 }
 
 #[test]
-fn what_it_held_unserved_goes_along() {
+fn unserved_messages_move_along() {
     let mut b = Bundles::open();
     let it = b.it;
     b.world.state(1).set_served(it, false).expect("alive");
@@ -390,7 +390,7 @@ fn settled(b: &mut Bundles) {
 }
 
 #[test]
-fn credit_and_slots_come_back_by_the_stub() {
+fn credit_and_slots_come_back_through_the_stub() {
     let mut b = Bundles::open();
     let left = b.move_to(2);
     b.leave(left);
@@ -447,7 +447,7 @@ fn tokens_of_messages_that_were_handed_on_are_good_for_one_answer() {
 }
 
 #[test]
-fn what_the_endpoint_refuses_comes_back_by_the_stub() {
+fn messages_that_the_endpoint_refuses_come_back_through_the_stub() {
     let mut b = Bundles::open();
     b.ask(op::MISSING, &[1]);
     b.ask_back(op::ECHO_MISSING, &[2]);
@@ -505,7 +505,7 @@ fn an_endpoint_that_moves_away_from_full_events_is_told_that_it_can_send() {
 }
 
 #[test]
-fn an_endpoint_freed_where_it_lives_is_no_more_for_its_old_peers() {
+fn an_endpoint_freed_where_it_lives_is_gone_for_its_old_peers() {
     let mut b = Bundles::open();
     let left = b.move_to(2);
     b.leave(left);

@@ -41,7 +41,7 @@ fn a_full_window_is_reported_at_both_ends_until_one_request_is_answered() {
 }
 
 #[test]
-fn spent_credit_and_a_full_path_are_told_apart() {
+fn spent_credit_and_a_full_path_are_distinguished() {
     let mut p = Pair::open(1 << 20);
     let (a, b) = (p.a, p.b);
     // Nobody serves the endpoint, so no credit comes back.

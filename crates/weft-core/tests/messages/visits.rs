@@ -57,7 +57,7 @@ fn send(writer: &mut MemTx, ops: &[u8]) {
 }
 
 #[test]
-fn a_visit_ends_with_the_message_that_the_client_has_enough_with() {
+fn a_visit_ends_with_the_message_at_which_the_client_stops() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[0], &[MORE, ENOUGH, ENOUGH, MORE, MORE]);
@@ -67,7 +67,7 @@ fn a_visit_ends_with_the_message_that_the_client_has_enough_with() {
 }
 
 #[test]
-fn what_is_left_behind_it_needs_no_other_bell() {
+fn messages_left_by_a_visit_need_no_other_bell() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[SESSIONS - 1], &[ENOUGH, MORE, MORE]);
@@ -78,7 +78,7 @@ fn what_is_left_behind_it_needs_no_other_bell() {
 }
 
 #[test]
-fn a_violation_behind_it_is_found_all_the_same() {
+fn a_violation_after_the_end_of_a_visit_is_still_found() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[0], &[ENOUGH]);
@@ -91,7 +91,7 @@ fn a_violation_behind_it_is_found_all_the_same() {
 }
 
 #[test]
-fn the_last_words_of_a_lost_peer_are_taken_though_each_is_enough() {
+fn the_last_messages_of_a_lost_peer_are_taken_though_each_ends_a_visit() {
     let (mut core, mut writers, _readers) = bundle();
     let mut client = Client::default();
     send(&mut writers[0], &[ENOUGH, ENOUGH, MORE]);

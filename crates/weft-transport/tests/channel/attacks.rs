@@ -168,7 +168,7 @@ fn what_was_captured_comes_again_and_is_taken_for_old() {
 
 #[test]
 #[ignore = "a long capture, a hundred times"]
-fn a_long_capture_comes_again_a_hundred_times_and_is_taken_for_old() {
+fn a_long_capture_replayed_a_hundred_times_is_recognised_as_old() {
     replayed(100_000, 100);
 }
 

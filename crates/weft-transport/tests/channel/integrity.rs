@@ -221,7 +221,7 @@ fn the_beginning_of_every_record_is_covered_however_packets_are_cut() {
 }
 
 #[test]
-fn of_messages_that_may_be_lost_only_payloads_are_left_out() {
+fn only_payloads_of_unreliable_messages_are_left_out() {
     let mut world = world_of([HeaderOnly; 2], 6);
     world.run(micros(100_000)).expect("nothing to go wrong");
     world.capture = Some(Vec::new());

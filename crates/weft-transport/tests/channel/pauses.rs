@@ -89,7 +89,7 @@ fn the_first_records_of_a_paused_stream_may_stay() {
 }
 
 #[test]
-fn what_a_paused_stream_did_not_take_is_certain() {
+fn records_not_taken_by_a_paused_stream_are_certainly_not_delivered() {
     let mut world = with_deaf_stream();
     world.order(0, 20);
     run(&mut world);

@@ -38,7 +38,7 @@ fn a_process_that_ended_is_known_within_tens_of_milliseconds_if_its_host_lives()
 }
 
 #[test]
-fn it_is_known_whatever_was_under_way_and_each_record_comes_back_once() {
+fn a_refusal_is_noticed_with_any_data_in_flight_and_each_record_comes_back_once() {
     let mut world = World::connected(3, 1);
     for at in [0, 1] {
         world.hosts[at].program.bytes_most = 30_000;

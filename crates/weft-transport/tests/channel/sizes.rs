@@ -51,7 +51,7 @@ fn the_size_that_a_path_carries_is_found() {
 }
 
 #[test]
-fn on_a_path_that_carries_what_is_said_a_search_costs_no_record_a_timeout() {
+fn on_a_path_that_carries_the_announced_size_a_search_causes_no_timeout() {
     let mut world = world(1, 1472, 1);
     stream(&mut world, 60);
     for at in [0, 1] {
@@ -62,7 +62,7 @@ fn on_a_path_that_carries_what_is_said_a_search_costs_no_record_a_timeout() {
 }
 
 #[test]
-fn a_first_guess_that_is_too_good_comes_down() {
+fn a_first_size_that_is_too_large_is_reduced() {
     for (first, carries) in [(1472, 1400), (9000, 1472), (9000, 700)] {
         let mut world = World::new(1, 1);
         world.mtu = BUFFER;

@@ -85,7 +85,7 @@ fn send_all(channel: &mut Channel<Spaced>, now: Time) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn who_comes_late_sends_a_quarter_of_a_round_trip_at_once_and_goes_on_evenly() {
+fn a_late_sender_sends_a_quarter_of_a_round_trip_at_once_and_then_paces() {
     // 64 packets per round trip, randomly a little fewer: at once go those due in a quarter of a round trip, clamped to
     // between 200 µs and a millisecond.
     for (round_trip, at_once) in [(1600, 14..=17), (400, 28..=33), (8000, 7..=9)] {
@@ -108,7 +108,7 @@ fn who_comes_late_sends_a_quarter_of_a_round_trip_at_once_and_goes_on_evenly() {
 }
 
 #[test]
-fn probes_that_went_before_their_time_do_not_delay_what_comes_after_the_silence() {
+fn early_probes_do_not_delay_packets_after_the_silence() {
     let mut world = World::new(1, 1);
     // With this window a packet goes every 50 ms.
     world.hosts[0].window = FixedWindow(14);

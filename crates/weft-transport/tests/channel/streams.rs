@@ -97,7 +97,7 @@ fn a_stream_at_rest_is_closed_by_both_sides_and_its_place_has_the_next_life() {
 }
 
 #[test]
-fn a_stream_that_was_never_used_is_closed_without_a_word() {
+fn an_unused_stream_is_closed_without_a_packet() {
     let mut world = World::connected(0, 1);
     let stream = open(&mut world, 0);
     world.channel(0).set_owner(stream, 7);
@@ -156,7 +156,7 @@ fn what_the_other_side_has_sent_meanwhile_keeps_a_stream_open() {
 }
 
 #[test]
-fn what_is_sent_before_the_other_side_is_asked_takes_the_wish_back() {
+fn sending_before_the_proposal_cancels_it() {
     let mut world = World::connected(0, 1);
     let stream = used(&mut world, 0);
     world.hosts[1].program.deaf.push(stream);
@@ -329,7 +329,7 @@ fn what_opens_streams_that_nobody_looks_at_is_bounded() {
 }
 
 #[test]
-fn words_of_rest_that_no_honest_peer_says_close_nothing() {
+fn invalid_rest_frames_close_nothing() {
     let mut liar = Liar::new();
     let ours = liar.world.channel(0).open_next().expect("room");
     let (head, args, payload) = record(ours, 0, 40);

@@ -189,7 +189,7 @@ fn pieces_without_end_and_messages_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn of_a_stream_that_is_closed_nothing_is_kept() {
+fn nothing_is_kept_of_a_closed_stream() {
     let mut world = World::connected(1, 1);
     send(&mut world, 1, &[1; 60_000]).expect("room");
     let sent = packets(&mut world);

@@ -41,7 +41,7 @@ impl Bundles {
 }
 
 #[test]
-fn what_comes_for_an_endpoint_that_moved_is_placed_and_handed_on() {
+fn messages_for_a_moved_endpoint_are_placed_and_forwarded() {
     let mut b = Bundles::open();
     let bytes = b.open_segment(1, b.it);
     b.put(op::TAKE, 1, 90_000);
@@ -63,7 +63,7 @@ fn what_comes_for_an_endpoint_that_moved_is_placed_and_handed_on() {
 }
 
 #[test]
-fn the_bundle_that_it_left_goes_by_the_key_and_segment_that_it_has_now() {
+fn the_stub_uses_the_current_key_and_segment() {
     let mut b = Bundles::open();
     let old = b.open_segment(1, b.it);
     let left = b.move_to(2);
@@ -87,7 +87,7 @@ fn the_bundle_that_it_left_goes_by_the_key_and_segment_that_it_has_now() {
 }
 
 #[test]
-fn a_long_answer_comes_to_where_its_asker_lives() {
+fn a_long_answer_reaches_the_requesting_endpoint_where_it_lives() {
     let mut b = Bundles::open();
     let theirs = b.open_segment(PEER, b.peer);
     theirs.all().fill(7);

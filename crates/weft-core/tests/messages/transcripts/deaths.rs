@@ -55,7 +55,7 @@ fn one_way_messages_that_a_dead_peer_never_saw_come_back_and_others_complete() {
 }
 
 #[test]
-fn what_was_in_hand_when_the_peer_died_is_unknown() {
+fn a_message_in_hand_when_the_peer_died_is_unknown() {
     for kind in [MessageKind::OneWay, MessageKind::Request] {
         let mut p = Pair::open(1 << 16);
         let a = p.a;
@@ -112,7 +112,7 @@ fn a_reply_that_came_back_before_the_peer_died_comes_back_once() {
 }
 
 #[test]
-fn what_a_dead_peer_had_sent_is_delivered_first() {
+fn messages_of_a_dead_peer_are_delivered_first() {
     let mut p = Pair::open(1 << 16);
     let (a, b) = (p.a, p.b);
     p.world.state(A).try_request(a, 0, asks(op::ECHO, &[1], &[], 1)).unwrap();
