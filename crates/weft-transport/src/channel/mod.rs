@@ -209,10 +209,10 @@ impl Event {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The limit of open streams is reached.
-    #[error("as many streams as the channel may have; close some, or raise the limit")]
+    #[error("the channel has as many streams as it may have; close some, or raise the limit")]
     TooMany,
     /// The stream is open, or was closed a moment ago.
-    #[error("the stream is in use; a stream's number is used once in the life of a channel")]
+    #[error("the stream is in use; use another number, because a channel uses each number once")]
     InUse,
     /// The channel is not open yet, so it is not known which half of the numbers belongs to this side.
     #[error("the channel is not open yet; open streams once the peer has answered")]
