@@ -94,7 +94,8 @@ typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 #define AM_MaxNumTranslations(p) (*(p) = 1048576, AM_OK)
 
 /* ---- The system. Calls of AM_Init and AM_Terminate are counted. The last AM_Terminate frees all bundles of
- * AM_AllocateBundle, but for a sequential one that another thread, or a handler, is using: end those calls first. */
+ * AM_AllocateBundle. It frees none, and is not counted, if a handler calls it (AM_ERR_RESOURCE) or another thread is
+ * using a sequential bundle (AM_ERR_IN_USE). A forked child calls AM_Init anew. */
 int AM_Init(void);
 int AM_Terminate(void);
 int AM_MaxSegLength(uintptr_t *nbytes);

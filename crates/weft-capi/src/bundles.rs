@@ -23,6 +23,8 @@ pub struct State {
     shared: Mutex<Option<SharedBundle>>,
     /// It was made by Active Messages, and ends with them.
     pub is_of_am: AtomicBool,
+    /// The process that made it.
+    life: Mutex<Option<Life>>,
     /// What ends its waits.
     waker: Mutex<Option<Waker>>,
     /// The event mask of Active Messages.
@@ -128,6 +130,7 @@ pub fn make(node: &Node, settings: Settings, is_parallel: bool) -> Result<Option
     let bundle = Bundle::for_any_thread(node, settings)?;
     let Some((place, handle)) = BUNDLES.take() else { return Ok(None) };
     *place.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.waker());
+    *place.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Life::current());
     place.is_parallel.store(is_parallel, Ordering::Relaxed);
     place.mask.store(0, Ordering::Relaxed);
     place.is_of_am.store(false, Ordering::Relaxed);
@@ -160,8 +163,22 @@ impl State {
     }
 
     /// Begins a use of a sequential bundle.
-    pub fn own(&self) -> Result<crate::turns::Turn<'_, Option<Own>>, NoTurn> {
-        self.own.enter()
+    pub fn own(&self) -> Result<crate::turns::Turn<'_, Option<Own>>, NotHere> {
+        self.own.enter().map_err(|no| self.refused(no))
+    }
+
+    /// Why there is no turn. In a forked child, the thread whose turn it was is not there.
+    #[cold]
+    fn refused(&self, no: NoTurn) -> NotHere {
+        if self.is_of_a_parent() {
+            return NotHere::Forked;
+        }
+        no.into()
+    }
+
+    /// Whether this is a forked child of the process that made the bundle.
+    fn is_of_a_parent(&self) -> bool {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(Life::is_over)
     }
 }
 
@@ -190,6 +207,9 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
     let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner);
     if !place.is(handle) {
         return Err(NotHere::Stale);
+    }
+    if place.is_of_a_parent() {
+        return Err(NotHere::Forked);
     }
     let bundle = shared.as_ref().ok_or(NotHere::Stale)?.clone();
     drop(shared);
@@ -237,13 +257,23 @@ pub fn wake(handle: Handle) -> Result<(), NotHere> {
     Ok(())
 }
 
+/// Whether a bundle can be freed now: neither a handler of it calls this, nor does another thread use it, if it is sequential.
+pub fn can_be_freed(handle: Handle) -> Result<(), NotHere> {
+    let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
+    match place.is_parallel() {
+        true => drop(mine(place, handle)?.bundle.hold()?),
+        false => drop(place.own()?),
+    }
+    Ok(())
+}
+
 /// Ends a bundle, whose endpoints the caller has freed. What others are waiting for in it ends with their next call.
 pub fn free(handle: Handle) -> Result<(), NotHere> {
     let place = BUNDLES.find(handle).ok_or(NotHere::Stale)?;
     let ended;
     if place.is_parallel() {
         // A handler cannot end the bundle that runs it.
-        drop(mine(place, handle)?.bundle.hold()?);
+        can_be_freed(handle)?;
         if !place.withdraw(handle) {
             return Err(NotHere::Stale);
         }

@@ -33,7 +33,7 @@ fn poll_otherwise(handle: Handle) -> Result<(), c_int> {
         mine.bundle.poll().map_err(|in_handler| not_here(in_handler.into()))?;
         return Ok(());
     }
-    let mut turn = place.own().map_err(|no| not_here(no.into()))?;
+    let mut turn = place.own().map_err(not_here)?;
     let Some(own) = turn.as_mut().filter(|_| place.is(handle)) else { return Err(stale()) };
     if own.life.is_over() {
         return Err(ERR_NOT_INIT);

@@ -123,7 +123,7 @@ fn request_otherwise(handle: Handle, what: Outgoing<'_>) -> Result<(), c_int> {
     if home.bundle.is_parallel() {
         return request_shared(handle, home, to, handler, args, payload);
     }
-    let mut turn = home.bundle.own().map_err(|no| not_here(no.into()))?;
+    let mut turn = home.bundle.own().map_err(not_here)?;
     let Some(own) = turn.as_mut().filter(|_| place.is(handle) && home.bundle.is(home.handle)) else {
         return Err(stale());
     };

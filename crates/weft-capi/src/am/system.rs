@@ -1,38 +1,51 @@
 //! Beginning and end, limits, version.
 
-use super::{answer, not_done, ERR_BAD_ARG, ERR_NOT_INIT, OK};
-use crate::bundles::BUNDLES;
+use super::{answer, not_done, not_here, ERR_BAD_ARG, ERR_NOT_INIT, OK};
+use crate::bundles::{self, NotHere, BUNDLES};
 use crate::guard::{guard, slice, store};
 use crate::{endpoints, handle::Handle};
 use std::ffi::{c_char, c_int, CStr};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weft::Node;
+use weft_shm::Life;
 
-/// How often it was begun, and the node of all bundles.
+/// Calls of AM_Init less those of AM_Terminate, and the node of all bundles.
 struct Open {
     times: u64,
     node: Option<Node>,
+    /// The process that called AM_Init.
+    life: Option<Life>,
 }
 
-static OPEN: Mutex<Open> = Mutex::new(Open { times: 0, node: None });
+static OPEN: Mutex<Open> = Mutex::new(Open { times: 0, node: None, life: None });
+
+/// The state as of this process: a forked child begins anew.
+fn open() -> MutexGuard<'static, Open> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.life.is_some_and(Life::is_over) {
+        *open = Open { times: 0, node: None, life: None };
+    }
+    open
+}
 
 /// Whether AM_Init was called more often than AM_Terminate.
 pub fn is_open() -> bool {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).times > 0
+    open().times > 0
 }
 
 /// The node of all bundles, if there is one.
 pub fn node() -> Result<Node, c_int> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).node.clone().ok_or(ERR_NOT_INIT)
+    open().node.clone().ok_or(ERR_NOT_INIT)
 }
 
 #[no_mangle]
 pub extern "C" fn AM_Init() -> c_int {
     answer(|| {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = open();
         if open.times == 0 {
             open.node = Some(Node::new().map_err(not_done)?);
+            open.life = Some(Life::current());
         }
         open.times += 1;
         Ok(())
@@ -42,22 +55,32 @@ pub extern "C" fn AM_Init() -> c_int {
 #[no_mangle]
 pub extern "C" fn AM_Terminate() -> c_int {
     answer(|| {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.times = open.times.checked_sub(1).ok_or(ERR_NOT_INIT)?;
-        if open.times > 0 {
-            return Ok(());
+        let times = open().times.checked_sub(1).ok_or(ERR_NOT_INIT)?;
+        if times == 0 {
+            end_bundles()?;
         }
-        let node = open.node.take();
+        let mut open = open();
+        open.times = times;
+        let node = (times == 0).then(|| open.node.take());
         drop(open);
-        let all: Vec<Handle> =
-            BUNDLES.all().filter(|(_, place)| place.is_of_am.load(Ordering::Relaxed)).map(|of| of.0).collect();
-        for bundle in all {
-            // One that another thread uses now ends with the process.
-            let _ = endpoints::free_bundle(bundle);
-        }
         drop(node);
         Ok(())
     })
+}
+
+/// Ends all bundles of Active Messages; none, if one of them is in use.
+fn end_bundles() -> Result<(), c_int> {
+    let all: Vec<Handle> =
+        BUNDLES.all().filter(|(_, place)| place.is_of_am.load(Ordering::Relaxed)).map(|of| of.0).collect();
+    let is_in_use = |not: &NotHere| matches!(not, NotHere::InHandler | NotHere::Elsewhere);
+    let ends: [fn(Handle) -> Result<(), NotHere>; 2] = [bundles::can_be_freed, endpoints::free_bundle];
+    for end in ends {
+        // A forked child leaves its parent's alone.
+        if let Some(not) = all.iter().filter_map(|bundle| end(*bundle).err()).find(is_in_use) {
+            return Err(not_here(not));
+        }
+    }
+    Ok(())
 }
 
 /// # Safety

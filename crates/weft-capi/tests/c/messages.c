@@ -687,11 +687,65 @@ static void forked_child(void) {
         IS(AM_ERR_NOT_INIT, AM_Poll(a.bundle));
         IS(AM_ERR_NOT_INIT, AM_Request0(a.endpoint, 0, 1));
         IS(AM_ERR_NOT_INIT, AM_SetTag(a.endpoint, 5));
+        IS(AM_ERR_NOT_INIT, AM_Terminate());
+        /* It may have its own. */
+        ep_t parents = a.endpoint;
+        make_pair();
+        IS(AM_ERR_NOT_INIT, AM_SetTag(parents, 5));
+        OK(AM_SetHandler(b.endpoint, 1, short1));
+        OK(AM_SetHandler(a.endpoint, 101, reply1));
+        OK(AM_Request1(a.endpoint, 0, 1, 5));
+        UNTIL(answered == 1);
+        OK(AM_Terminate());
         _exit(0);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(AM_Poll(a.bundle));
     OK(AM_Terminate());
+}
+
+/* ---- The last AM_Terminate ends nothing while something is in use. */
+
+static int ends_in_handler = -1;
+
+static void end_in_handler(void *token, int argument) {
+    (void)token, (void)argument;
+    ends_in_handler = AM_Terminate();
+}
+
+static void *wait_in_bundle(void *side) {
+    OK(AM_SetEventMask(((struct side *)side)->bundle, AM_NOTEMPTY));
+    OK(AM_WaitSema(((struct side *)side)->bundle));
+    return NULL;
+}
+
+static void terminate_in_use(void) {
+    make_pair();
+    OK(AM_SetHandler(b.endpoint, 1, end_in_handler));
+    OK(AM_Request1(a.endpoint, 0, 1, 5));
+    UNTIL(ends_in_handler != -1);
+    IS(AM_ERR_RESOURCE, ends_in_handler);
+    OK(AM_Poll(a.bundle));
+    /* Another thread waits in `b`. */
+    pthread_t waiter;
+    CHECK(pthread_create(&waiter, NULL, wait_in_bundle, &b) == 0);
+    while (AM_Poll(b.bundle) != AM_ERR_IN_USE)
+        ;
+    IS(AM_ERR_IN_USE, AM_Terminate());
+    /* Neither of the two was freed. A child has not the thread that waits. */
+    pid_t child = fork();
+    if (child == 0) {
+        IS(AM_ERR_NOT_INIT, AM_Poll(b.bundle));
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(AM_Request1(a.endpoint, 0, 1, 5));
+    CHECK(pthread_join(waiter, NULL) == 0);
+    OK(AM_Poll(b.bundle));
+    OK(AM_Terminate());
+    IS(AM_ERR_NOT_INIT, AM_Poll(a.bundle));
 }
 
 static const struct test tests[] = {
@@ -717,6 +771,7 @@ static const struct test tests[] = {
     {"remapping", remapping},
     {"loopback", loopback},
     {"forked_child", forked_child},
+    {"terminate_in_use", terminate_in_use},
 };
 
 int main(int argc, char **argv) { return run_test(tests, sizeof tests / sizeof *tests, argc, argv); }
