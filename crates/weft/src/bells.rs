@@ -1,5 +1,5 @@
-//! A bundle's bells: one page for the peers of its own trusted class, and one for each foreign peer. Whoever scribbles over the
-//! page that he was given rings his own bell.
+//! A bundle's bells: one page for the peers of its own trusted class, and one for each foreign peer. A foreign peer that scribbles
+//! over its page rings only its own bell.
 
 use weft_shm::BellPage;
 use weft_wire::path::Bells;
@@ -8,10 +8,11 @@ use weft_wire::path::Bells;
 #[derive(Debug)]
 pub(crate) struct Pages {
     trusted: BellPage,
-    /// There is, or was, somebody to ring there: until then the page takes no memory.
+    /// A trusted peer has been added. Until then nobody rings there, and the page takes no memory.
     has_trusted: bool,
     foreign: Vec<ForeignPage>,
-    /// The foreign page to look at next: one in each turn, so that their number costs nothing, and all before the bundle sleeps.
+    /// The foreign page to check next. Each poll checks one, so that their number costs nothing; before the bundle sleeps, all are
+    /// checked.
     next: usize,
     sleeps: u32,
     is_armed: bool,
@@ -44,7 +45,7 @@ impl Pages {
         self.foreign.push(ForeignPage { page, session });
     }
 
-    /// The session is no more.
+    /// A session has ended.
     pub fn remove(&mut self, session: u32) {
         self.foreign.retain(|f| f.session != session);
     }
@@ -52,7 +53,7 @@ impl Pages {
     /// Out of line: most bundles have none.
     #[inline(never)]
     fn collect_foreign(&mut self, rung: &mut impl FnMut(u32)) {
-        // The last look before sleep misses nobody: who rang before we armed wakes nobody.
+        // The last check before sleep covers all pages: a peer that rang before we armed sends no wakeup.
         let looks = if self.is_armed { self.foreign.len() } else { 1 };
         for _ in 0..looks {
             self.next = if self.next + 1 < self.foreign.len() { self.next + 1 } else { 0 };
@@ -61,7 +62,7 @@ impl Pages {
         }
     }
 
-    /// How often the bundle lay down to sleep so far; it comes round.
+    /// How often the bundle has gone to sleep. Wraps around.
     pub fn sleeps(&self) -> u32 {
         self.sleeps
     }
@@ -102,7 +103,7 @@ mod tests {
     use weft_shm::Bell;
 
     #[test]
-    fn the_last_look_before_sleep_sees_all_bells() {
+    fn the_last_check_before_sleep_covers_all_bells() {
         let page = || BellPage::create().expect("a page");
         let bell = |page: &BellPage| Bell::open(page.fd().try_clone_to_owned().expect("dup"), 0).expect("a bell");
         let mut pages = Pages::new(page());
@@ -116,7 +117,7 @@ mod tests {
         rung.sort_unstable();
         assert_eq!(rung, [5, 6, 7]);
         pages.disarm();
-        // One in each turn while it is awake.
+        // While the bundle is awake, each poll checks one page.
         assert_eq!(bells.each_mut().map(Bell::ring), [false; 3]);
         for seen in 1..=3 {
             rung.clear();

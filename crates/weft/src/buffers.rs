@@ -1,4 +1,4 @@
-//! What the program sends from and receives into: vectors, or memory that it lends.
+//! Buffers that the program sends from and receives into: vectors, or memory that it lends.
 
 use weft_shm::{Lent, LentMut};
 
@@ -71,7 +71,7 @@ impl Target {
         }
     }
 
-    /// Copies as many bytes as there is room for. Returns their number.
+    /// Copies as many bytes as fit. Returns their number.
     #[inline(always)]
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         match self {

@@ -1,5 +1,4 @@
-//! How many sessions each user's processes may have with this process: those of other users, and those of our own user that show no
-//! key.
+//! Quotas for sessions with this process: for the processes of each other user, and for processes of our own user that show no key.
 
 use crate::node::lock;
 use std::collections::HashMap;
@@ -15,14 +14,15 @@ pub(crate) const SESSIONS_MOST: u32 = 16;
 /// Sessions that all processes of its own user may have with this process without a key.
 pub(crate) const GUESTS_MOST: u32 = 256;
 
-/// Largest number of sessions that all processes of all other users may have with this process without a key. One user of a machine can
-/// have thousands of user numbers (`/etc/subuid`), and must not take all places with them. Smaller than `USERS_MOST`, for the same reason.
+/// Largest number of sessions that all processes of all other users may have with this process without a key. One user of a machine
+/// can have thousands of user ids (`/etc/subuid`), and must not take all places with them. Smaller than `USERS_MOST`, for the same
+/// reason.
 const OTHER_GUESTS_MOST: u32 = 128;
 
 /// Largest number of users with an account. Further users are refused.
 const USERS_MOST: usize = 256;
 
-/// How long a user is not heard after one of its processes broke the protocol.
+/// How long a user is barred after one of its processes broke the protocol.
 const BAR: Duration = Duration::from_secs(1);
 
 /// The accounts of users.
@@ -38,7 +38,7 @@ struct Books {
 #[derive(Debug, Default)]
 struct Account {
     sessions: u32,
-    /// Those of another user's without a key.
+    /// Sessions without a key, if this is another user.
     guests: u32,
     barred_until: Option<Instant>,
     /// For sessions without a key.
@@ -59,12 +59,12 @@ impl Account {
     }
 }
 
-/// Leave for one session, which is given back on drop.
+/// Permission for one session, given back on drop.
 #[derive(Debug)]
 pub(crate) struct Pass {
     accounts: Foreigners,
     user: Uid,
-    /// It is another user's, without a key.
+    /// The session is of another user, without a key.
     is_guest: bool,
 }
 
@@ -75,12 +75,12 @@ impl Default for Foreigners {
 }
 
 impl Foreigners {
-    /// Leave for one more session of another user, if it may have one.
+    /// Permission for one more session with another user, if its quota allows it.
     pub fn admit(&self, user: Uid, admitted: Admitted) -> Option<Pass> {
         self.give(user, false, admitted, self.0.since.elapsed())
     }
 
-    /// Leave for one more session of our own user without a key, if it may have one.
+    /// Permission for one more session with our own user without a key, if the quota allows it.
     pub fn admit_guest(&self, user: Uid) -> Option<Pass> {
         self.give(user, true, Admitted::WithoutKey, self.0.since.elapsed())
     }
@@ -90,7 +90,7 @@ impl Foreigners {
         let most = if is_own { GUESTS_MOST } else { SESSIONS_MOST };
         let mut accounts = lock(&self.0.accounts);
         if accounts.len() >= USERS_MOST {
-            // A used allowance alone keeps nobody out but other users without a key.
+            // An entry kept only for its used allowance must not keep out anyone but other users without a key.
             accounts.retain(|_, account| !(account.is_empty(now) || (!is_guest && account.has_only_an_allowance())));
             if accounts.len() >= USERS_MOST && !accounts.contains_key(&user) {
                 return None;
@@ -113,7 +113,7 @@ impl Foreigners {
 }
 
 impl Pass {
-    /// A process of the user's broke the protocol: the user is not heard for a while.
+    /// A process of the user broke the protocol: bars the user for a while.
     pub fn bar(&self) {
         if let Some(account) = lock(&self.accounts.0.accounts).get_mut(&self.user) {
             account.barred_until = Some(Instant::now() + BAR);
@@ -177,7 +177,7 @@ mod tests {
     fn sessions_without_a_key_are_given_in_a_burst_and_then_slowly_for_each_user() {
         let foreigners = Foreigners::default();
         let mut given = 0;
-        // Each ends at once, so their number is not what bounds them.
+        // Each session ends at once, so the quota does not bound them; the allowance does.
         while foreigners.admit(Uid(1), WithoutKey).is_some() {
             given += 1;
             assert!(given < 10 * BURST, "no end");
@@ -197,7 +197,7 @@ mod tests {
         assert!(foreigners.admit(Uid(u32::MAX - 2), ByKey).is_some(), "another user with the key");
         assert!(foreigners.admit_guest(own).is_some(), "our own user");
         drop(passes);
-        // Each has used some of its allowance, and is remembered for that.
+        // Each has used some of its allowance, so it is remembered.
         for user in 0..100 * USERS_MOST as u32 {
             drop(foreigners.admit(Uid(user), WithoutKey));
         }

@@ -1,7 +1,7 @@
 //! The home of a bundle: it sets sessions up with processes of the same host, and notices their deaths.
 //!
 //! `poll` and `wait` do this when the helper says that a socket has an event; without a helper, when the bundle has been idle for
-//! some turns. So a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
+//! some turns. So sending a message costs no system call. No step blocks. Each connection is a small state machine, and one epoll
 //! descriptor watches all of them. `office.rs` answers callers.
 
 use crate::daemon::{Daemon, Search};
@@ -33,13 +33,13 @@ use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-/// Number of looks after a step of a set-up that do not wait for the helper.
+/// After a step of a set-up, the bundle checks its sockets itself this many times before it relies on the helper again.
 const QUICK_LOOKS: u32 = 10_000;
 
-/// Largest number of events of one look at the descriptors.
+/// Largest number of events taken from epoll at once.
 const EVENTS_MOST: usize = 32;
 
-/// Number of wake-ups that a peer may send beyond our sleeps, because some cross with a sleep's end.
+/// A peer may send this many more wakeups than we had sleeps, because a wakeup can cross with the end of a sleep.
 const EARLY_WAKES_MOST: u32 = 16;
 
 /// What a socket is for.
@@ -61,11 +61,11 @@ struct Calling {
     user: Uid,
     /// The class of the other side, as far as it is known.
     class: Class,
-    /// The proof of another side that knows the key.
+    /// The proof that the other side sends if it knows the key.
     proof: KeyProof,
-    /// The proof that is accepted instead, if the other side need not know the key.
+    /// Also accepted, if the other side need not know the key.
     proof_of_none: Option<KeyProof>,
-    /// What the other side read in our memory. Kept while its memory is read.
+    /// The nonce that the other side read in our memory. Kept while we read its memory.
     challenge: Option<Nonce>,
 }
 
@@ -75,7 +75,7 @@ struct Tie {
     id: SessionId,
     peer: PeerId,
     class: Class,
-    /// How often we had slept when the session began, and how often the peer has woken us.
+    /// How often we had slept when the session began. `wakes` counts how often the peer has woken us since.
     first_sleep: u32,
     wakes: u32,
 }
@@ -91,7 +91,7 @@ struct Line {
 pub(crate) struct Home {
     node: Node,
     id: BundleId,
-    /// Where callers of the bundle are answered.
+    /// Answers callers of the bundle.
     reception: Arc<Reception>,
     epoll: Arc<Descriptor>,
     lines: HashMap<u64, Line>,
@@ -100,15 +100,15 @@ pub(crate) struct Home {
     retries: Vec<(Call, bool)>,
     /// The helper watches our descriptors.
     is_watched: bool,
-    /// Quick looks left, while a set-up is under way.
+    /// See [`QUICK_LOOKS`]: how many are left while a set-up is under way.
     quick_looks: u32,
-    /// At the last look there were callers that could not be accepted.
+    /// At the last check some callers could not be accepted.
     is_stuck: bool,
-    /// The way to other hosts, if there is one.
+    /// The network to other hosts, if the bundle has its own.
     net: Option<Net>,
-    /// The attachment to weftd, which is the way to other hosts then.
+    /// The attachment to weftd, which then leads to other hosts.
     daemon: Option<Daemon>,
-    /// When to look for another daemon, if that one has ended.
+    /// When to look for another daemon after this one has ended.
     search: Search,
     users: Users,
 }
@@ -119,11 +119,11 @@ const OFFICE_TOKEN: u64 = 0;
 /// The token of weftd's socket.
 const DAEMON_TOKEN: u64 = 1;
 
-/// Polls between two looks at the clock while there is no daemon.
+/// Polls between two checks of the clock while there is no daemon.
 const LOOKS_FOR_A_DAEMON: u32 = 64;
 
 impl Home {
-    /// The home of a new bundle, which finds in `signals` what is left for it.
+    /// Makes the home of a new bundle. The helper and other bundles raise flags for it in `signals`.
     pub fn new(
         node: &Node,
         signals: &Arc<Signals>,
@@ -160,7 +160,7 @@ impl Home {
             Ok((daemon, net))
         });
         let (daemon, net) = opened.inspect_err(|_| {
-            // As if it had not been begun.
+            // Undo the registration.
             if let Some(helper) = helper {
                 helper.remove(id, &epoll);
             }
@@ -184,10 +184,10 @@ impl Home {
         })
     }
 
-    /// A name for a new endpoint. If the bundle is attached to weftd, this blocks until the daemon has made the endpoint.
+    /// Makes a name for a new endpoint. If the bundle is attached to weftd, this blocks until the daemon has made the endpoint.
     ///
     /// # Errors
-    /// If the daemon does not.
+    /// If the daemon does not make it.
     pub fn add_endpoint(&mut self, key: Key) -> Result<Name, Error> {
         let address = self.net.as_ref().map_or(HostAddress::NONE, Net::address);
         let address = self.daemon.as_ref().map_or(address, Daemon::address);
@@ -200,7 +200,7 @@ impl Home {
         Ok(name)
     }
 
-    /// An endpoint has another key.
+    /// Gives an endpoint another key.
     pub fn set_key(&mut self, endpoint: EndpointId, key: Key) {
         self.node.office().set_key(endpoint, key);
         if let Some(daemon) = &mut self.daemon {
@@ -208,7 +208,7 @@ impl Home {
         }
     }
 
-    /// An endpoint admits others than before.
+    /// Changes whom an endpoint admits.
     pub fn set_admission(&mut self, endpoint: EndpointId, admission: Admission) {
         self.node.office().set_admission(endpoint, admission);
         if let Some(daemon) = &mut self.daemon {
@@ -216,7 +216,7 @@ impl Home {
         }
     }
 
-    /// The bundle is about to sleep: from the barrier that follows on, weftd wakes it.
+    /// The bundle is about to sleep. After the caller's next barrier, weftd wakes it.
     pub fn arm(&mut self) {
         if let Some(daemon) = &mut self.daemon {
             daemon.arm();
@@ -230,12 +230,12 @@ impl Home {
         }
     }
 
-    /// A count of the polls until the next look at the network, which others set to zero.
+    /// The number of polls until the network is polled next. Others set it to zero.
     pub fn net_turns(&self) -> Arc<AtomicU32> {
         self.net.as_ref().map_or_else(Arc::default, Net::turns)
     }
 
-    /// Looks for packets of other hosts. Returns how many messages were taken, and the polls until the next look.
+    /// Polls for packets of other hosts. Returns how many messages were taken, and after how many polls to do this again.
     #[inline]
     pub fn look_at_network<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> (u32, u32) {
         if let Some(daemon) = &mut self.daemon {
@@ -249,7 +249,7 @@ impl Home {
         if let (Some(watch), Some(helper)) = (looked.watch, self.node.helper()) {
             if !watch {
                 net.unwatch(|socket| _ = helper.unwatch_network(socket));
-                // Nobody watches now but a deputy that does not rest.
+                // From now on only the deputy watches the sockets, so it must not rest.
                 net.get_up();
             } else if !net.for_sockets(|socket| helper.watch_network(self.id, socket)) {
                 net.do_without_helper();
@@ -258,7 +258,7 @@ impl Home {
         (looked.work, looked.turns)
     }
 
-    /// Sends what waits for the network. Says whether nothing waits any more.
+    /// Sends what is queued for the network. Returns whether nothing is queued any more.
     pub fn flush_network(&mut self) -> bool {
         self.net.as_mut().is_none_or(Net::flush)
     }
@@ -268,12 +268,12 @@ impl Home {
         self.net.as_ref().map_or(0, Net::sends)
     }
 
-    /// Whether other hosts have said that they have all that was sent.
+    /// Whether other hosts have acknowledged everything that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.net.as_ref().is_none_or(Net::is_acknowledged) && self.daemon.as_ref().is_none_or(Daemon::is_handed_over)
     }
 
-    /// Whether nothing goes to other hosts any more, because the program closed the sockets by their numbers.
+    /// Whether the network is unusable, because the program closed its sockets by their numbers.
     pub fn has_lost_its_sockets(&self) -> bool {
         self.net.as_ref().is_some_and(Net::has_lost_its_sockets)
     }
@@ -290,7 +290,7 @@ impl Home {
         }
     }
 
-    /// How the channels of sessions with other hosts stand.
+    /// Reports the state of the channels to other hosts.
     pub fn report_into(&self, report: &mut Report) {
         if let Some(net) = &self.net {
             net.report_into(report);
@@ -304,7 +304,7 @@ impl Home {
         self.id
     }
 
-    /// What other bundles of the node left for this one.
+    /// Takes what other bundles of the node left for this one.
     pub fn take_post(&self) -> Vec<Post> {
         self.reception.take_post()
     }
@@ -313,14 +313,14 @@ impl Home {
         &self.node
     }
 
-    /// Attaches to a daemon that came after the one that has ended, if it is time to look for one, and there is one. Returns the polls until
-    /// the next look.
+    /// Looks for a new daemon after the old one has ended, if it is time, and attaches to it. Returns after how many polls to call
+    /// again.
     #[cold]
     fn attach_again(&mut self) -> u32 {
         if !self.search.is_due() {
             return LOOKS_FOR_A_DAEMON;
         }
-        // An error says that there is none, or none that takes us: it is asked again.
+        // An error means that there is no daemon, or that it refuses us. The next call tries again.
         let attached = self.node.attach().ok().flatten();
         let daemon = attached.and_then(|attached| Daemon::new(attached, self.users, &self.epoll, DAEMON_TOKEN).ok());
         if let Some(mut daemon) = daemon {
@@ -331,7 +331,8 @@ impl Home {
         0
     }
 
-    /// Whether a set-up is under way, so the next look should come soon. False after a while if the peer does not answer.
+    /// Whether a set-up is under way, so that the sockets should be checked again soon. False after a while if the peer does not
+    /// answer.
     pub fn is_busy(&self) -> bool {
         self.quick_looks > 0 || !self.retries.is_empty()
     }
@@ -341,30 +342,30 @@ impl Home {
         self.is_watched
     }
 
-    /// Whether callers wait that could not be accepted, for want of a descriptor.
+    /// Whether callers are waiting that could not be accepted because no descriptor was free.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// Has the helper watch again: all events were handled.
+    /// Has the helper watch again, after all events were handled.
     pub fn watch_on(&self) {
         if let Some(helper) = self.node.helper().filter(|_| self.is_watched) {
             helper.rearm(self.id, self.epoll.as_fd());
         }
     }
 
-    /// Makes ready for the bundle to sleep, watching its descriptors itself. False if there is something to do.
+    /// Prepares for the bundle to sleep and watch its descriptors itself. False if there is something to do.
     pub fn lie_down(&mut self, core: &mut Core) -> bool {
         let Some(net) = &mut self.net else { return true };
         let may_sleep = net.lie_down(core);
         if let Some(helper) = self.node.helper() {
-            // What comes now wakes the bundle, and is not to wake the helper as well.
+            // A packet now wakes the bundle. It must not wake the helper as well.
             net.unwatch(|socket| _ = helper.unwatch_network(socket));
         }
         may_sleep
     }
 
-    /// The bundle's sleep has ended, maybe for a moment only.
+    /// The bundle's sleep has ended, perhaps only briefly.
     pub fn has_slept(&self) {
         if let Some(net) = &self.net {
             net.has_slept();
@@ -378,7 +379,7 @@ impl Home {
         }
     }
 
-    /// How long until something is due, if anything is.
+    /// The time until the next deadline, if there is one.
     pub fn until_due(&self) -> Option<Duration> {
         if self.daemon.as_ref().is_some_and(Daemon::is_lost) {
             return Some(self.search.until_due());
@@ -391,17 +392,17 @@ impl Home {
         self.epoll.as_fd()
     }
 
-    /// Calls `run` for each socket of the network until one says no. Says whether none did.
+    /// Calls `run` for each socket of the network until it returns false. Returns whether it never did.
     pub fn for_network(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
         self.net.as_ref().is_none_or(|net| net.for_sockets(run))
     }
 
-    /// Another number if sockets of the network were made since.
+    /// A number that changes whenever sockets of the network are made.
     pub fn network_sockets_made(&self) -> u32 {
         self.net.as_ref().map_or(0, |net| net.sockets_made())
     }
 
-    /// Has the process sent a signal once something comes on what the bundle, which is armed, would sleep on.
+    /// Has the process sent a signal once something arrives that would wake the bundle from its sleep. The bundle is armed.
     pub fn send_when_readable(&self, fd: BorrowedFd<'_>, signal: Signal) -> Result<(), Error> {
         let helper = self.node.helper().filter(|_| self.is_watched);
         if helper.is_some_and(|helper| helper.send_when_readable(self.id, fd, signal)) {
@@ -411,7 +412,7 @@ impl Home {
         Err(Error::system("cannot have a signal sent", std::io::ErrorKind::Unsupported, way_out))
     }
 
-    /// Whether calls are to be made again that nobody answered.
+    /// Whether there are unanswered calls to make again.
     pub fn has_retries(&self) -> bool {
         !self.retries.is_empty() || self.daemon.as_ref().is_some_and(Daemon::has_unfinished)
     }
@@ -422,7 +423,7 @@ impl Home {
         self.make_calls(core);
         self.look_at_descriptors(core, sink);
         self.tell_what_was_read();
-        // Before places are filled up, so that those of broken sessions count.
+        // Before places are filled up, so that the places of broken sessions are free again.
         self.close_broken(core, sink);
         self.seat_arrivals(core);
         if let Some(daemon) = &mut self.daemon {
@@ -444,8 +445,8 @@ impl Home {
         }
     }
 
-    /// A call is refused. If nobody is there, the peer may have set a session up itself, said something by it, and ended. That session
-    /// comes first: what it brought is taken before the call comes to nothing.
+    /// A call is refused. If nobody is there, the peer may have set up a session itself, sent something through it, and ended. Its
+    /// messages are taken before the call fails.
     fn refused(&mut self, core: &mut Core, call: Call, is_alone: bool, reason: Reason) {
         let is_gone = matches!(reason, Reason::NobodyThere | Reason::NoSuchEndpoint);
         match is_gone && !self.node.office().has_heard_all() {
@@ -474,7 +475,7 @@ impl Home {
         let admission = core.state().admission_of(call.endpoint).unwrap_or_default();
         let office = self.node.office();
         let (user, class) = match (office.owner_at(&socket, name.uid), admission) {
-            // Until it has shown that it can read our memory.
+            // Unreadable until it has shown that it can read our memory.
             (Owner::Us, _) => (office.user(), Class::Unreadable),
             (Owner::Other(user), admission) if admission.admits_others() => (user, Class::OtherUser),
             (Owner::Other(user), _) if user == name.uid => return Err(Reason::ForeignUser),
@@ -499,7 +500,7 @@ impl Home {
         Ok(())
     }
 
-    /// Connects to the set-up socket of a life on this host.
+    /// Connects to the set-up socket of the process with this epoch on this host.
     fn connect(&self, epoch: Epoch) -> Result<Connected, Reason> {
         if !self.node.uses_memory() {
             return Ok(Connected::Nobody);
@@ -514,7 +515,7 @@ impl Home {
         })
     }
 
-    /// Calls a life that has no set-up socket on this host. If all its addresses are ours, it has ended.
+    /// Calls a process that has no set-up socket on this host. If all its addresses are ours, it has ended.
     fn call_host(&mut self, core: &mut Core, call: Call) -> Result<(), Reason> {
         if let Some(daemon) = &mut self.daemon {
             daemon.call(core, call);
@@ -582,7 +583,7 @@ impl Home {
                     self.untie(core, &tie);
                     core.lose(tie.id, Reason::PeerLost, sink);
                 }
-                // It had no descriptor or no memory left for the ring that we gave it.
+                // The peer had no descriptor or no memory left for the ring that we gave it.
                 Heard::Message(Message::Refuse { reason: Reason::PeerLimit }) => {
                     self.untie(core, &tie);
                     core.lose(tie.id, Reason::PeerLimit, sink);
@@ -596,7 +597,7 @@ impl Home {
         }
     }
 
-    /// Tells processes that we call what was read in their memory.
+    /// Tells the processes we are calling what we read in their memory.
     fn tell_what_was_read(&mut self) {
         for (token, read) in self.reception.take_nonces() {
             let Some(Line { socket, talk: Talk::Calling(calling) }) = self.lines.get_mut(&token) else { continue };
@@ -615,8 +616,8 @@ impl Home {
         let (call, key, is_alone) = (calling.call, calling.key, calling.is_alone);
         let is_unproven = calling.proof_of_none.is_some();
         let answer = self.on_answer(core, token, socket, calling, heard);
-        // If the destination was mapped anew meanwhile, it has a call of its own, or none yet. A peer that proved that it knows the old
-        // key must not be told the new one. Where a proof is demanded now, this peer may have given none.
+        // If the destination was mapped again meanwhile, the new mapping has a call of its own, or none yet. A peer that proved the
+        // old key must not learn the new one. And if the mapping now demands a proof, this peer may have given none.
         let state = core.state();
         let now = state.translation(call.endpoint, call.destination);
         let is_waived = state.is_unproven(call.endpoint, call.destination);
@@ -642,9 +643,9 @@ impl Home {
         heard: Heard,
     ) -> Result<Option<SessionId>, Answer> {
         let message = match heard {
-            // It may always refuse, as when the endpoint goes.
+            // It may refuse at any time, for instance because the endpoint is gone.
             Heard::Message(message @ Message::Refuse { .. }) => message,
-            // While its memory is read it must wait for our proof.
+            // While we read its memory, it must wait for our proof.
             Heard::Message(message) if calling.challenge.is_none() => message,
             Heard::End => return Err(Answer::Refused(Reason::NobodyThere)),
             Heard::NoDescriptors => return Err(Answer::Refused(Reason::OwnDescriptors)),
@@ -658,7 +659,7 @@ impl Home {
             {
                 Err(Answer::Refused(Reason::WrongOwner))
             }
-            // They would be kept, and each challenge may bring more.
+            // A challenge has no descriptors. Those it brought would be kept, and each challenge could bring more.
             Message::Challenge { .. } if !socket.came().is_empty() => Err(Answer::Refused(Reason::Violation)),
             Message::Challenge { seen, nonce_at, .. } => {
                 if calling.class == Class::OtherUser {
@@ -677,7 +678,7 @@ impl Home {
                     Class::Trusted if !is_trusted => Class::Unreadable,
                     class => class,
                 };
-                // Nothing that it sends from now on has descriptors.
+                // Its later messages have no descriptors.
                 socket.take_descriptors(false);
                 let tx = self.reception.open(Given { class, ring, bell }, &mut socket).map_err(Answer::Refused)?;
                 let peer = PeerId { epoch: name.epoch, bundle, uid: user, address: name.address };
@@ -698,7 +699,7 @@ impl Home {
                 Ok(Some(id))
             }
             Message::Join { bundle, .. } => {
-                // Only a session through memory: the peer's user is not known over the network.
+                // Only a session through memory matches: over the network the peer's user is unknown.
                 let there = |peer: &PeerId| (peer.epoch, peer.bundle, peer.uid) == (name.epoch, bundle, user);
                 let found = core.state().sessions().find(|(_, peer)| there(peer)).map(|(id, _)| id);
                 found.map(Some).ok_or(Answer::NotJoined)
@@ -708,7 +709,7 @@ impl Home {
         }
     }
 
-    /// Sets places aside, so callers are answered also while the program computes.
+    /// Sets places aside, so that callers are answered while the program computes.
     pub fn set_places_aside(&mut self, core: &mut Core) {
         if self.reception.fill_up(|| core.reserve()) {
             self.node.office().service();
@@ -729,7 +730,7 @@ impl Home {
         self.set_places_aside(core);
     }
 
-    /// Makes a session of what was set up.
+    /// Makes a session of a finished set-up.
     fn attach(&self, core: &mut Core, arrival: Arrival, process: Option<Pid>) -> Tie {
         let Arrival { peer, index, class, tx, rx, page } = arrival;
         core.bells_mut().add(index, page);
@@ -763,7 +764,7 @@ impl Home {
         }
     }
 
-    /// Watches a new socket. It keeps its token for as long as it lives, whatever it is used for.
+    /// Watches a new socket. It keeps its token for life, whatever it is used for.
     fn watch(&mut self, socket: Socket) -> Result<(u64, Watched), Reason> {
         let token = self.next_line;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;

@@ -29,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`names`] tells names and keys at a port, where peers ask for them by host and port. [`queue`] keeps messages for destinations
-//! that take no more just now.
+//! [`names`] serves names and keys at a port, so that peers can look them up by host and port. [`queue`] keeps messages for
+//! destinations that have no room just now.
 //!
 //! Handlers run inside [`poll`](Bundle::poll), [`wait`](Bundle::wait) and [`serve`](Bundle::serve) only. While a program
 //! does none of these, the node's helper thread keeps the protocol going: it answers callers, acknowledges and repeats

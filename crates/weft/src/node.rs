@@ -17,7 +17,7 @@ use weft_shm::{Forked, Own};
 use weft_wire::attach::Token;
 use weft_wire::{Epoch, Uid};
 
-/// Why the operating system's part of weft failed.
+/// Why a call that needs the operating system failed.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The kernel refused something.
@@ -30,22 +30,22 @@ pub enum Error {
         /// What helps.
         way_out: &'static str,
     },
-    /// The network cannot be had as it is wanted.
+    /// The network cannot be set up as the settings ask.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The program asked for something that cannot be.
+    /// The program asked for something impossible.
     #[error(transparent)]
     Send(#[from] weft_core::SendError),
-    /// A name server does not tell a name.
+    /// A name server cannot serve a name.
     #[error(transparent)]
     Tell(#[from] crate::names::TellError),
-    /// A place does not tell a name.
+    /// A name could not be looked up.
     #[error(transparent)]
     Resolve(#[from] crate::names::ResolveError),
     /// A region or a cookie was not made.
     #[error(transparent)]
     Region(#[from] weft_memory::RegionError),
-    /// This is a forked child of the process that the node or bundle is of.
+    /// This is a forked child of the process that owns the node or bundle.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
@@ -57,7 +57,7 @@ impl Error {
         Error::System { what, source: source.into(), way_out }
     }
 
-    /// The kernel has not enough of something; what helps depends on what that is.
+    /// The kernel ran out of something; the advice depends on what it is.
     pub(crate) fn shortage(what: &'static str, source: impl Into<io::Error>) -> Error {
         let source = source.into();
         let way_out = match Errno::from_io_error(&source) {
@@ -66,7 +66,7 @@ impl Error {
             Some(Errno::NFILE) => "the whole machine has too many files open: raise fs.file-max, or close some",
             Some(Errno::NOSPC) => "raise fs.epoll.max_user_watches",
             Some(Errno::BADF | Errno::INVAL | Errno::PERM) => {
-                "if the program closes descriptors that it did not open, have it do so before it makes the Node"
+                "if the program closes descriptors that it did not open, it must do so before it makes the Node"
             }
             _ => "raise the limit of open files (ulimit -n), or close some",
         };
@@ -74,7 +74,7 @@ impl Error {
     }
 }
 
-/// How long a bundle lingers by default: about as long as a silent peer is waited for.
+/// How long a bundle lingers by default: about as long as it takes to declare a silent peer dead.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// A process's network interface. Cheap to clone; all clones are the same one.
@@ -96,17 +96,17 @@ pub struct Node(Arc<Own<Shared>>);
 #[derive(Debug)]
 struct Shared {
     office: Arc<Office>,
-    /// Where bundles are reached from other hosts.
+    /// The address at which other hosts reach the bundles.
     wanted: Option<Wanted>,
     /// How long bundles linger, if the environment says so.
     linger: Option<Duration>,
-    /// Messages that bundles had sent and could not get out before they ended.
+    /// Messages that bundles had accepted but could not get out before they ended.
     unsettled: AtomicU64,
-    /// `WEFT_LOCAL=off`: all messages go over the network, also those to the same host.
+    /// `WEFT_LOCAL=off`: all messages go over the network, even those to the same host.
     uses_memory: bool,
-    /// `None` if the program or `WEFT_HELPER=off` wants none: then bundles look for themselves.
+    /// `None` if the program or `WEFT_HELPER=off` wants none: then bundles check their sockets themselves.
     helper: Option<Helper>,
-    /// The way to weftd, if bundles attach there.
+    /// How bundles reach weftd, if they attach there.
     entrance: Option<Entrance>,
 }
 
@@ -114,32 +114,32 @@ struct Shared {
 #[derive(Debug)]
 struct Entrance {
     door: Door,
-    /// Of the process's names.
+    /// The epoch and token in the process's names.
     life: (Epoch, Token),
     /// The first attachment, until a bundle takes it.
     first: Mutex<Option<Attached>>,
 }
 
-/// A panic elsewhere leaves these lists whole: every change is one push or one take.
+/// Locks a list. A poisoned lock is no problem: every change is one push or one take, so a panic leaves the list whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Node {
-    /// Opens the set-up socket under a fresh random epoch, and starts a helper: a thread that sleeps until there is something
-    /// to look at, so that polls make no system calls. With `WEFT_HELPER=off` this is [`Node::without_helper`].
+    /// Opens the set-up socket under a fresh random epoch, and starts a helper: a thread that sleeps until a socket has an event,
+    /// so that polls make no system calls. With `WEFT_HELPER=off` this is [`Node::without_helper`].
     ///
     /// # Errors
-    /// If the kernel gives no socket, no descriptor, no thread or no randomness, or if a variable of the environment says
-    /// what it cannot.
+    /// If the kernel gives no socket, no descriptor, no thread or no randomness, or if an environment variable has an invalid
+    /// value.
     pub fn new() -> Result<Node, Error> {
-        // Before there is another thread of ours: then it takes no time.
+        // Registering is fast while the process has one thread, so do it before starting ours.
         weft_shm::barrier::register();
         Node::with_helper(if settings::is_on(settings::HELPER)? { Some(Helper::start()?) } else { None })
     }
 
-    /// As [`Node::new`], without the helper: every 1,024 idle polls, and after 16,384 messages, a poll looks at the sockets by
-    /// a system call. For programs that must not have a thread more. Such a program must poll: after 3 s without a poll its
+    /// Like [`Node::new`], but without the helper: after 1,024 idle polls, and after 16,384 messages, a poll checks the sockets
+    /// with a system call. For programs that must not have another thread. Such a program must poll: after 3 s without a poll, its
     /// peers on other hosts take it for dead.
     ///
     /// # Errors
@@ -179,9 +179,9 @@ impl Node {
         }))))
     }
 
-    /// Returns the number of messages that bundles of this node had sent and that may be lost with them: when a bundle ended and its
-    /// [linger time](crate::Settings::linger) was over, they were not in memory that it shared with the peer, and the peer's host had
-    /// not acknowledged them. [`Bundle::close`](crate::Bundle::close) returns the number of one bundle.
+    /// Returns the number of messages that may have been lost because their bundle ended. A message counts if, at the end of the
+    /// [linger time](crate::Settings::linger), it was not in memory shared with the peer and the peer's host had not acknowledged
+    /// it. [`Bundle::close`](crate::Bundle::close) returns the number of one bundle.
     pub fn unsettled(&self) -> u64 {
         self.0.unsettled.load(Ordering::Relaxed)
     }
@@ -195,12 +195,12 @@ impl Node {
         self.0.linger.unwrap_or(LINGER)
     }
 
-    /// An error in a forked child of the process that made the node.
+    /// Fails in a forked child of the process that made the node.
     pub(crate) fn check(&self) -> Result<(), Forked> {
         self.0.life().check()
     }
 
-    /// Whether both are handles to the same one.
+    /// Whether both are handles to the same node.
     pub(crate) fn is(&self, other: &Node) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -225,7 +225,7 @@ impl Node {
         first.map_or_else(|| entrance.door.attach(Some(entrance.life)), |first| Ok(Some(first)))
     }
 
-    /// A network interface for a bundle, or none if this host has no network, or is to have none.
+    /// A network interface for a bundle, or none if this host has no network or the settings switch it off.
     pub(crate) fn open_network(
         &self,
         users: Users,

@@ -1,10 +1,10 @@
-//! A node's set-up socket, and who is behind which endpoint.
+//! A node's set-up socket, and the bundle behind each endpoint.
 //!
 //! The set-up socket is an abstract Unix socket named by the node's random epoch, so a process that ends leaves nothing
 //! behind and nobody inherits its address. A stranger gets no memory and no descriptor before its first message is admitted; until
 //! then it has one of at most [`STRANGERS_MOST`] places.
 //!
-//! The helper answers callers, also while the program computes. Without a helper, the polls of any bundle answer them.
+//! The helper answers callers, even while the program computes. Without a helper, the polls of any bundle answer them.
 
 use crate::foreigners::Foreigners;
 use crate::node::{lock, random_u64, Error};
@@ -30,22 +30,22 @@ use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Hello, Message, Nonce};
 use weft_wire::{BundleId, EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-/// Largest number of connections that have not said who they are. The oldest is dropped for the next.
+/// Largest number of connections that have not said who they are. A new one replaces the oldest.
 pub const STRANGERS_MOST: usize = 64;
 
 /// Largest number of these that belong to other users.
 const FOREIGN_STRANGERS_MOST: usize = 16;
 
-/// Largest number of callers that were admitted and have no session yet. The oldest is dropped for the next.
+/// Largest number of admitted callers without a session. A new one replaces the oldest.
 const CALLERS_MOST: usize = 256;
 
-/// Largest number of connections that wait to be accepted.
+/// Backlog of the set-up socket.
 const BACKLOG: i32 = 128;
 
-/// Largest number of connections accepted in one look at the set-up socket.
+/// Largest number of connections accepted at once.
 const ACCEPTS_MOST: usize = 16;
 
-/// Largest number of events of one look.
+/// Largest number of events taken from epoll at once.
 const EVENTS_MOST: usize = 32;
 
 /// The token of the set-up socket; guests have others.
@@ -55,7 +55,7 @@ const LISTENER: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Office {
     pub epoch: Epoch,
-    /// This process's user, in the numbers of `users`.
+    /// This process's user, as `users` numbers it.
     user: Uid,
     users: UserMap,
     /// False with `WEFT_TRUST=off`: then no process is trusted.
@@ -67,13 +67,13 @@ pub(crate) struct Office {
     epoll: Arc<Descriptor>,
     readers: Readers,
     foreigners: Foreigners,
-    /// Held by the thread that serves guests. No thread waits for it: one that finds it held sets `is_called`.
+    /// Held by the thread that serves guests. No thread blocks on it: a thread that finds it locked sets `is_called` instead.
     serving: Mutex<()>,
     /// Asks the thread that serves guests to look again.
     is_called: AtomicBool,
-    /// The last look at the guests left some of them to the next one.
+    /// The last round did not get to all guests.
     has_more: AtomicBool,
-    /// Locked for a look or a change, never during a system call.
+    /// Locked briefly, never during a system call.
     inner: Mutex<Inner>,
     /// For the reading threads, which must not keep the office alive.
     itself: Weak<Office>,
@@ -85,12 +85,12 @@ struct Inner {
     next_bundle: u32,
     endpoints: HashMap<EndpointId, Resident>,
     receptions: HashMap<BundleId, Arc<Reception>>,
-    /// By token, so the oldest come first. A guest that is being served is not in the map.
+    /// By token, so that the oldest come first. A guest that is being served is not in the map.
     guests: BTreeMap<u64, Guest>,
     next_guest: u64,
 }
 
-/// What callers need of an endpoint.
+/// The properties of an endpoint that decide about callers.
 #[derive(Debug)]
 struct Resident {
     bundle: BundleId,
@@ -128,7 +128,8 @@ enum Greeted {
 }
 
 impl Office {
-    /// Opens the set-up socket under an epoch, which weftd drew, or a fresh random one. Without `trusts`, no process is trusted.
+    /// Opens the set-up socket under the epoch that weftd chose, or under a fresh random one. Without `trusts`, no process is
+    /// trusted.
     pub fn open(trusts: bool, epoch: Option<Epoch>) -> Result<Arc<Office>, Error> {
         let epoch = epoch.map_or_else(|| random_u64().map(Epoch), Ok)?;
         let nonce = Nonce(u128::from(random_u64()?) << 64 | u128::from(random_u64()?) | 1);
@@ -176,7 +177,7 @@ impl Office {
         owner_of(socket).map_or(Uid::UNKNOWN, |user| self.users.outside(user))
     }
 
-    /// Who owns the process at the other end of a socket, if a name says that it is `named`.
+    /// The owner of the process at the other end of a socket, whose name says `named`.
     pub fn owner_at(&self, socket: &impl AsFd, named: Uid) -> Owner {
         owner(self.user_at(socket), named, self.user)
     }
@@ -200,14 +201,14 @@ impl Office {
         }
     }
 
-    /// Makes ready for [`Office::read_nonce`].
+    /// Starts a thread for [`Office::read_nonce`] early.
     pub fn prepare_to_read(&self) {
         if self.trusts {
             self.readers.prepare();
         }
     }
 
-    /// The class of a process of our user that read `it_saw` in our memory, and in which we read `seen`.
+    /// The class of a process of our user. It read `it_saw` in our memory, and we read `seen` in its memory.
     pub fn class_of(&self, it_saw: Nonce, seen: Nonce) -> Class {
         match it_saw == *self.nonce && seen != Nonce::UNSEEN {
             true => Class::Trusted,
@@ -264,7 +265,7 @@ impl Office {
         lock(&self.inner).endpoints.insert(endpoint, Resident { bundle, key, admission });
     }
 
-    /// Leaves an errand of a bundle at the bundle where its endpoint lives. Returns it with the reason if it cannot be left.
+    /// Hands a bundle's errand to the bundle where its endpoint lives. Returns it with the reason if that fails.
     pub fn forward(&self, from: BundleId, mut errand: Errand) -> Result<(), (Errand, Reason)> {
         errand.from.get_or_insert(from);
         let inner = lock(&self.inner);
@@ -281,7 +282,7 @@ impl Office {
         }
     }
 
-    /// Leaves the result of an errand at the bundle that it came from. If that bundle is gone, the result is dropped.
+    /// Hands the result of an errand to the bundle that it came from. If that bundle is gone, the result is dropped.
     pub fn carry_back(&self, to: BundleId, back: Back) {
         if let Some(reception) = lock(&self.inner).receptions.get(&to) {
             reception.put_post(Post::Back(back));
@@ -310,8 +311,8 @@ impl Office {
 
     // ---- guests
 
-    /// Accepts connections, handles messages of guests, and gives places to guests that wait for one. If another thread does so
-    /// already, that thread looks again. Does not block. Returns false if connections wait that cannot be accepted now.
+    /// Accepts connections, handles messages of guests, and gives places to guests that wait for one. If another thread is doing so
+    /// already, it is told to go around once more. Does not block. Returns false if some connections cannot be accepted now.
     pub fn service(&self) -> bool {
         self.is_called.store(true, Ordering::SeqCst);
         let mut can_accept = true;
@@ -325,7 +326,7 @@ impl Office {
                 can_accept = self.look_at_guests();
             }
             drop(serving);
-            // A thread that found the lock held has set the flag before.
+            // A thread that found the lock held set the flag first.
             if !self.is_called.load(Ordering::SeqCst) {
                 break;
             }
@@ -333,8 +334,8 @@ impl Office {
         can_accept
     }
 
-    /// As [`Office::service`]. Returns whether all that guests have said so far was heard: a session that one of them has set up, which may
-    /// have ended since, is with its bundle then. False if another thread is at it.
+    /// Like [`Office::service`]. Returns true if every message that guests have sent so far is handled: a session that one of them
+    /// set up is then with its bundle, even if it has ended since. False if another thread is serving guests.
     pub fn has_heard_all(&self) -> bool {
         self.service();
         if self.has_more.load(Ordering::SeqCst) {
@@ -446,7 +447,7 @@ impl Office {
         let mut inner = lock(&self.inner);
         if guest.bundle().is_some_and(|bundle| !inner.receptions.contains_key(&bundle)) {
             drop(inner);
-            // Who was given a ring has a session already, which ends as if the bundle had gone a moment later.
+            // A guest that was given a ring has a session already. To it this looks as if the bundle had gone a moment later.
             if !matches!(guest.step, Step::Answered(_)) {
                 refuse(&*guest.socket, Reason::NoSuchEndpoint);
             }
@@ -478,7 +479,7 @@ impl Office {
         }
         let pass = if is_own { self.foreigners.admit_guest(user) } else { self.foreigners.admit(user, admitted) };
         socket.keep_pass(Some(pass.ok_or(Reason::NoRoom)?));
-        // A caller that knows a key is believed who it is. Others could take the name of any process of their user.
+        // Knowing the key proves a caller's identity. Without it, a caller could use the name of any process of its user.
         let life = address(hello.source.epoch).map_err(|_| Reason::NoRoom)?;
         if is_guest && !listens_at(socket, &life)? {
             return Err(if is_own { Reason::WrongKey } else { Reason::ForeignUser });
@@ -486,7 +487,7 @@ impl Office {
         Ok(if is_own { Greeted::Challenge(reception, caller) } else { Greeted::Admitted(reception, caller) })
     }
 
-    /// Has the memory of a caller of our user read, and then challenges it. Until then nothing is received from it.
+    /// Has the memory of a caller of our user read, and then challenges the caller. Until then nothing is received from it.
     fn challenge(&self, token: u64, socket: Watched, user: Uid, nonce_at: u64, to: Arc<Reception>, caller: Caller) {
         let (socket, itself) = (socket.into_inner(), self.itself.clone());
         self.read_nonce(process_of(&socket), nonce_at, move |seen| {
@@ -499,7 +500,7 @@ impl Office {
         });
     }
 
-    /// Gives places to guests that wait for one, as far as there are any.
+    /// Gives free places to guests that wait for one.
     fn seat(&self) {
         let is_waiting = |(&token, guest): (&u64, &Guest)| matches!(guest.step, Step::Waiting(..)).then_some(token);
         let waiting: Vec<u64> = lock(&self.inner).guests.iter().filter_map(is_waiting).collect();
@@ -536,7 +537,7 @@ impl Office {
         }
         let resident = inner.endpoints.get(&hello.destination.endpoint).ok_or(Reason::NoSuchEndpoint)?;
         let Resident { bundle, key, admission } = *resident;
-        // If the kernel does not say who owns a process of this host, it is of another user.
+        // If the kernel does not say who owns a process of this host, treat it as another user's.
         let user = if user == Uid::UNKNOWN { Uid::OVERFLOW } else { user };
         let has_key = hello.proof(key, Side::Caller).matches(proof);
         let admitted = admission.admit_who(self.user, user, has_key)?;
@@ -567,7 +568,7 @@ impl Guest {
 }
 
 impl Inner {
-    /// Takes out the oldest of these guests if there are `most` of them. The caller drops it after it has unlocked the map.
+    /// Takes out the oldest of the matching guests if there are `most` of them. The caller drops it after unlocking the map.
     fn make_room(&mut self, most: usize, is_one: impl Fn(&Guest) -> bool) -> Option<Guest> {
         let mut these = self.guests.iter().filter(|(_, guest)| is_one(guest));
         let oldest = these.next().map(|(&token, _)| token);

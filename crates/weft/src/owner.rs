@@ -1,25 +1,25 @@
-//! Whose a process is. Names say users as the parent of their maker's user namespace numbers them, so that a process in a container
-//! and one outside that share a network mean the same user by the same number. What the kernel says of a peer is brought
-//! into those terms too.
+//! The user that owns a process. A name gives the user id as seen from the parent of its maker's user namespace. So a process in a
+//! container and one outside it, on the same network, use the same number for the same user. User ids from the kernel are
+//! translated the same way.
 
 use weft_wire::Uid;
 
 pub(crate) use weft_shm::users::UserMap;
 
-/// Whose a peer is, by the kernel's word and by its name.
+/// The owner of a peer, by the kernel's word and by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// Our user's.
+    /// Our user.
     Us,
-    /// Another user's; [`Uid::OVERFLOW`] if nobody here can say whose.
+    /// Another user; [`Uid::OVERFLOW`] if the user has no number here.
     Other(Uid),
-    /// Not whose its name says.
+    /// Not the user that its name gives.
     NotAsNamed,
 }
 
-/// Whose a peer is, if the kernel says it is `seen`'s and its name that it is `named`'s, and we are `own`.
+/// Finds the owner of a peer. The kernel says `seen`, its name says `named`, and we are `own`.
 pub(crate) fn owner(seen: Uid, named: Uid, own: Uid) -> Owner {
-    // A user whom no number of our namespace stands for is nobody's equal. Whoever is not of us, but could say so, is not known.
+    // The overflow user stands for every user without a number in our namespace, so it equals nobody, not even itself.
     let is_beyond_knowing = seen == Uid::OVERFLOW || named == Uid::OVERFLOW;
     match (seen == named, seen.is_same_as(own)) {
         (true, true) => Owner::Us,
@@ -35,13 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_is_whom_both_the_kernel_and_the_name_say() {
+    fn an_owner_needs_the_kernel_and_the_name_to_agree() {
         let (own, other, anybody) = (Uid(1000), Uid(1001), Uid::OVERFLOW);
         assert_eq!(owner(own, own, own), Owner::Us);
         assert_eq!(owner(other, other, own), Owner::Other(other));
         assert_eq!(owner(other, own, own), Owner::NotAsNamed);
         assert_eq!(owner(own, other, own), Owner::NotAsNamed);
-        // The overflow user may be anybody, whatever the name says, and is nobody's equal.
+        // The overflow user may be anybody, whatever the name says, so it equals nobody.
         assert_eq!(owner(anybody, own, own), Owner::Other(anybody));
         assert_eq!(owner(own, anybody, own), Owner::Other(anybody));
         assert_eq!(owner(other, anybody, own), Owner::Other(other));

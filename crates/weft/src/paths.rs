@@ -39,7 +39,7 @@ enum Way {
     Ring(Ringing),
     /// To another host.
     Stream(StreamTx<UdpNi>),
-    /// By weftd.
+    /// Through weftd.
     Line(PortTx<DaemonPort>),
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Inlet {
     Ring(Consumer<MapMem>),
     /// From another host.
     Stream(StreamRx<UdpNi>),
-    /// By weftd. Apart, for it has room for a record's arguments.
+    /// Through weftd. Boxed, because it has room for a record's arguments.
     Line(Box<PortRx<DaemonPort>>),
 }
 
@@ -165,7 +165,7 @@ impl Tx for Outlet {
                 let Traffic { pushed, taken } = ring.traffic();
                 pushed.saturating_sub(taken) > bytes
             }
-            // Their rooms are small enough.
+            // Their buffers are small enough.
             Way::Stream(_) | Way::Line(_) => false,
         }
     }

@@ -1,9 +1,9 @@
 //! A sending queue: messages wait in it until there is room for them, a bounded number for each destination.
 //!
-//! [`Bundle::try_send`] says *full* when a destination takes no more, and a program with many destinations cannot wait for one
-//! of them. With a [`SendQueue`] it pushes its messages and goes on: the queue sends each as soon as there is room, in order for
-//! each destination. A destination that is slow fills its own part of the queue and no other's. When that part is full, `push`
-//! says so, and the program decides: drop the message, hold back whoever sends it, or give the destination up.
+//! [`Bundle::try_send`] says *full* when a destination has no room, and a program with many destinations cannot wait for one of
+//! them. With a [`SendQueue`] it pushes its messages and goes on: the queue sends each as soon as there is room, in order for each
+//! destination. A destination that is slow fills its own part of the queue and no other's. When that part is full, `push` says so,
+//! and the program decides: drop the message, slow down its source, or give up the destination.
 //!
 //! Every message that was pushed ends in one way, and [`Counts`] has the number of each:
 //!
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::{Endpoint, Event, MessageKind, Outgoing, Returned, SendError};
 use weft_wire::{Certainty, Reason, MAX_ARGS, MAX_PAYLOAD};
 
-/// What a queue sends by: a [`Bundle`] or a [`SharedBundle`].
+/// A queue sends through a carrier: a [`Bundle`] or a [`SharedBundle`].
 pub trait Carrier: sealed::Carrier {}
 
 impl<C: sealed::Carrier> Carrier for C {}
@@ -52,10 +52,10 @@ impl sealed::Carrier for SharedBundle {
     }
 }
 
-/// Messages of one destination that go before it is the next one's turn.
+/// Messages sent to one destination before the next one has its turn.
 const TURN: u32 = 32;
 
-/// A completion of the queue's: this bit, the queue's number, the life of the destination's entry, the destination.
+/// Layout of the queue's completions: this bit, the queue's number, the life of the destination's entry, the destination.
 const OURS: u64 = 1 << 63;
 const QUEUE_BITS: u32 = 23;
 const LIFE_BITS: u32 = 20;
@@ -64,13 +64,13 @@ const INDEX_BITS: u32 = 20;
 /// The number of the next queue of this process.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
 
-/// How much may wait for one destination.
+/// How much may be queued for one destination.
 ///
-/// What was sent does not count any more, though the receiver has perhaps not read it: that is bounded by the credit that the
-/// receiver grants, which is at most 32,768 one-way messages and 8 MiB, or 32 requests.
+/// Messages that were sent no longer count, even if the receiver has not read them. The receiver's credit bounds those: at most
+/// 32,768 one-way messages and 8 MiB, or 32 requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// Messages that wait.
+    /// Number of queued messages.
     pub messages: usize,
     /// Bytes of their arguments and payloads.
     pub bytes: usize,
@@ -86,7 +86,7 @@ impl Default for Bound {
 /// `pushed == queued + under_way + delivered + not_delivered + unknown + taken_back`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Messages that the queue took.
+    /// Messages that the queue accepted.
     pub pushed: u64,
     /// Messages that wait to be sent, or to come back.
     pub queued: u64,
@@ -132,34 +132,34 @@ fn bytes_of(args: &[u32], payload: &[u8]) -> usize {
     size_of_val(args) + payload.len()
 }
 
-/// Why a message was not taken into a queue.
+/// Why a queue did not accept a message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// As much waits for that destination as may.
+    /// The queue's bound for that destination is reached.
     #[error(
-        "full: as much waits for this destination as may; push again after the can-send event, or drop the message"
+        "full: the queue's bound for this destination is reached; push again after the can-send event, or drop the message"
     )]
     Full,
-    /// More than 16 arguments, more than 64 KiB, or more bytes than may wait.
-    #[error("too large: a message has at most {MAX_ARGS} arguments, {MAX_PAYLOAD} bytes, and what the queue's bound allows; split it")]
+    /// More than 16 arguments, more than 64 KiB, or more bytes than the bound allows.
+    #[error("too large: a message has at most {MAX_ARGS} arguments, {MAX_PAYLOAD} bytes, and no more than the queue's bound allows; split it")]
     TooLarge,
 }
 
 weft_wire::debug_says_display!(PushError);
 
-/// Messages of one endpoint that wait to be sent. See the [module](self).
+/// Queued messages of one endpoint. See the [module](self).
 ///
-/// Take events by [`SendQueue::next_event`] instead of [`Bundle::next_event`]: it sends what waits, and returns
+/// Take events with [`SendQueue::next_event`] instead of [`Bundle::next_event`]: it sends queued messages, and returns
 ///
 /// - [`Event::CanSend`] when there is room in the queue again for a destination for which a push was refused,
-/// - [`Event::Returned`] for each message that came back. If a destination is gone, all that waits for it comes back at once,
+/// - [`Event::Returned`] for each message that came back. If a destination is gone, everything queued for it comes back at once,
 /// - all other events of the bundle as they are.
 ///
-/// Don't sleep in [`Bundle::wait`] after a push before `next_event` returned `None` or [`SendQueue::pump`] was called: else
-/// what was pushed lies until the wait ends.
+/// After a push, don't sleep in [`Bundle::wait`] until `next_event` has returned `None` or you have called [`SendQueue::pump`]:
+/// otherwise the message stays queued until the wait ends.
 ///
-/// The queue needs the events of its endpoint, so the endpoint has no [`Bundle::on_return`] handler, and its other messages go
-/// through the queue as well. Completions from 2^63 on are the queue's. A program that takes the bundle's events elsewhere
+/// The queue needs the events of its endpoint. So the endpoint must not have a [`Bundle::on_return`] handler, and must send all its
+/// messages through the queue. Completions from 2^63 on belong to the queue. A program that takes the bundle's events elsewhere
 /// hands them to [`SendQueue::take`].
 ///
 /// ```
@@ -193,14 +193,14 @@ weft_wire::debug_says_display!(PushError);
 pub struct SendQueue {
     endpoint: Endpoint,
     bound: Bound,
-    /// This queue among those of the process.
+    /// Tells this queue from the others of the process.
     number: u64,
     destinations: BTreeMap<u32, Destination>,
-    /// Destinations to which something may be sent, each once.
+    /// Destinations with messages to try to send, each once.
     active: VecDeque<u32>,
     /// Destinations with messages that come back, each once.
     lost: VecDeque<u32>,
-    /// Destinations with room that is to be told, each once.
+    /// Destinations whose can-send event is due, each once.
     roomy: VecDeque<u32>,
     /// The life of the next entry.
     lives: u64,
@@ -214,31 +214,31 @@ struct Destination {
     /// Bytes of the messages that wait.
     bytes: usize,
     is_active: bool,
-    /// So many of those that wait, the first ones, come back.
+    /// This many of the queued messages, from the front, come back unsent.
     lost: usize,
     reason: Option<Reason>,
     is_lost: bool,
-    /// So many of those under way were lost with the peer, and come back.
+    /// This many of the messages under way were lost with the peer, and will come back.
     lost_under_way: u64,
-    /// A peer was lost: the next message that is sent comes back for that, without a call.
+    /// A peer was lost: the next message sent to it comes back at once, without a new call.
     is_refused: bool,
-    /// A push of so many bytes was refused.
+    /// Bytes of the push that was refused.
     wanted: Option<usize>,
     is_roomy: bool,
-    /// Without `queued`.
+    /// `queued` is not kept here; it is the length of the list.
     counts: Counts,
 }
 
 impl SendQueue {
-    /// Makes the queue of an endpoint of Active Messages.
+    /// Makes the queue of an Active Messages endpoint.
     pub fn new(endpoint: Endpoint, bound: Bound) -> SendQueue {
-        // Relaxed: it is a number, and nothing comes with it.
+        // Relaxed: only the number matters; it publishes nothing.
         let number = QUEUES.fetch_add(1, Ordering::Relaxed) & mask(QUEUE_BITS);
         let (active, lost, roomy) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         SendQueue { endpoint, bound, number, destinations: BTreeMap::new(), active, lost, roomy, lives: 0 }
     }
 
-    /// Queues a one-way message to index `to` of the endpoint's translation table. Sends nothing yet, so handlers may call it.
+    /// Queues a one-way message to index `to` of the endpoint's translation table. Sends nothing itself, so handlers may call it.
     ///
     /// # Errors
     /// [`PushError::Full`] if there is no room for that destination. [`SendQueue::next_event`] returns [`Event::CanSend`] once
@@ -247,7 +247,7 @@ impl SendQueue {
         self.push_any(to, MessageKind::OneWay, handler, args, payload)
     }
 
-    /// As [`SendQueue::push`], for a request. It counts as delivered when it is answered.
+    /// Like [`SendQueue::push`], for a request. It counts as delivered when it is answered.
     ///
     /// # Errors
     /// As [`SendQueue::push`].
@@ -276,12 +276,11 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Sends what waits, as far as there is room, in turns for all destinations. Does not block and takes no events.
+    /// Sends queued messages while there is room, taking the destinations in turn. Does not block and takes no events.
     ///
     /// # Errors
-    /// If nothing is mapped at an index that something waits for, if the endpoint was freed, or if this is a forked child. What
-    /// waits for other destinations was sent all the same, and what waits for this one still does; [`SendQueue::take_back`]
-    /// returns it.
+    /// If nothing is mapped at an index with queued messages, if the endpoint was freed, or if this is a forked child. Messages to
+    /// other destinations are sent all the same. Those to the unmapped index stay queued; [`SendQueue::take_back`] returns them.
     pub fn pump(&mut self, bundle: &mut impl Carrier) -> Result<(), SendError> {
         let mut failed = Ok(());
         let mut stuck = Vec::new();
@@ -315,12 +314,12 @@ impl SendQueue {
         failed
     }
 
-    /// Sends what waits, and takes the next event: one of the queue's or of the bundle's. Does not block.
+    /// Sends queued messages, and takes the next event of the queue or the bundle. Does not block.
     ///
     /// # Errors
     /// As [`SendQueue::pump`], and if a handler calls it with the shared bundle that runs it.
     pub fn next_event(&mut self, bundle: &mut impl Carrier) -> Result<Option<Event>, SendError> {
-        // First: it may say that a destination is gone.
+        // Before sending, because an event may say that a destination is gone.
         while let Some(event) = bundle.event()? {
             let event = self.take(event);
             if event.is_some() {
@@ -334,7 +333,7 @@ impl SendQueue {
         }
     }
 
-    /// Tells the queue of an event that the program took from the bundle by itself. Returns it unless it is for the queue alone.
+    /// Gives the queue an event that the program took from the bundle itself. Returns the event unless only the queue needs it.
     /// Call [`SendQueue::pump`] and [`SendQueue::pop_event`] afterwards.
     pub fn take(&mut self, event: Event) -> Option<Event> {
         match event {
@@ -352,7 +351,7 @@ impl SendQueue {
                 None
             }
             Event::PeerLost { endpoint, destination, reason } if endpoint == self.endpoint => {
-                // Of an entry that has sent nothing it tells about another peer, from before `forget`.
+                // An entry that has sent nothing was not lost: the event is about an earlier peer, from before `forget`.
                 if let Some(entry) = self.destinations.get_mut(&destination).filter(|entry| entry.has_sent()) {
                     (entry.lost_under_way, entry.is_refused) = (entry.counts.under_way, true);
                     self.lose(destination, reason);
@@ -380,7 +379,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next event of the queue's own. Only for programs that take the bundle's events by themselves.
+    /// Takes the next event of the queue itself. Only for programs that take the bundle's events themselves.
     pub fn pop_event(&mut self) -> Option<Event> {
         while let Some(&to) = self.lost.front() {
             let returned = self.pop_lost(to);
@@ -433,7 +432,7 @@ impl SendQueue {
         })))
     }
 
-    /// Takes back all messages for a destination that were not sent yet, oldest first. What is under way ends as it would have.
+    /// Takes back all messages for a destination that were not sent yet, oldest first. Messages under way are not affected.
     pub fn take_back(&mut self, to: u32) -> Vec<Unsent> {
         let Some(destination) = self.destinations.get_mut(&to) else { return Vec::new() };
         let taken: Vec<Unsent> = std::mem::take(&mut destination.waiting).into();
@@ -443,9 +442,9 @@ impl SendQueue {
         taken
     }
 
-    /// Forgets a destination, and returns its last counts: those of what still waited as taken back, and as under way what
-    /// had not ended; of that, only what comes back is told. Call it before another peer is mapped at the index, because the new
-    /// peer would be taken for the old one.
+    /// Forgets a destination, and returns its last counts. Messages still queued count as taken back. Messages that have not ended
+    /// count as under way; from now on, the program hears of them only if they come back. Call this before mapping another peer at
+    /// the index, or the new peer would be taken for the old one.
     pub fn forget(&mut self, to: u32) -> Counts {
         self.take_back(to);
         let counts = self.counts(to);
@@ -471,7 +470,7 @@ impl SendQueue {
         self.destinations.keys().copied()
     }
 
-    /// A destination is gone: what waits for it comes back.
+    /// A destination is gone: everything queued for it comes back.
     fn lose(&mut self, to: u32, reason: Reason) {
         let Some(destination) = self.destinations.get_mut(&to) else { return };
         (destination.lost, destination.reason) = (destination.waiting.len(), Some(reason));
@@ -481,7 +480,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether a message came back because of a loss that was told before. What waits now may arrive all the same.
+    /// Whether a message came back because of a loss that was reported before. Messages queued since then may still arrive.
     fn is_of_a_loss(&mut self, to: u32) -> bool {
         let Some(entry) = self.destinations.get_mut(&to) else { return false };
         if entry.lost_under_way > 0 {
@@ -508,7 +507,7 @@ fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// No index of a translation table has more bits, so none is lost.
+/// An index of a translation table fits into the bits left, so it is not cut off.
 fn completion(queue: u64, life: u64, to: u32) -> u64 {
     OURS | queue << (LIFE_BITS + INDEX_BITS) | life << INDEX_BITS | u64::from(to) & mask(INDEX_BITS)
 }
@@ -518,12 +517,12 @@ impl Destination {
         Counts { queued: self.waiting.len() as u64, ..self.counts }
     }
 
-    /// Whether something was sent.
+    /// Whether anything was sent.
     fn has_sent(&self) -> bool {
         self.counts.pushed > self.waiting.len() as u64 + self.counts.taken_back
     }
 
-    /// Notes that something may be sent, unless nothing waits or what waits comes back first.
+    /// Puts the destination on the active list, unless nothing is queued or some of it has to come back first.
     fn activate(&mut self, to: u32, active: &mut VecDeque<u32>) {
         if !self.is_active && !self.waiting.is_empty() && self.lost == 0 {
             self.is_active = true;
@@ -537,7 +536,7 @@ impl Destination {
         Some(message)
     }
 
-    /// Sends the oldest message, if one waits that does not come back.
+    /// Sends the oldest message, unless it has to come back.
     fn send_one(
         &mut self,
         bundle: &mut impl Carrier,
@@ -554,7 +553,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Notes that there is room again, if a push was refused.
+    /// Schedules the can-send event if a push was refused and there is room again.
     fn look_for_room(&mut self, to: u32, bound: &Bound, roomy: &mut VecDeque<u32>) {
         let Some(wanted) = self.wanted.filter(|_| !self.is_roomy) else { return };
         let is_half_free = self.waiting.len() <= bound.messages / 2 && self.bytes <= bound.bytes / 2;

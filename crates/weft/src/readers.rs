@@ -1,8 +1,8 @@
 //! Reading in the memory of other processes, which shows that the kernel allows it.
 //!
-//! A process can let the read of its memory take as long as it wants: with a page that a file system or a thread of its own serves. So
-//! threads that do nothing else read. They end when nothing is left to read, the last one after [`IDLE`]. If all of them are at a read
-//! for [`PATIENCE`], processes that wait are taken for ones that cannot be read.
+//! A process can make a read of its memory take as long as it wants, with a page that is served by its own file system or thread.
+//! So the reads run in threads that do nothing else. The threads end when nothing is left to read, the last one after [`IDLE`]. If
+//! all of them are stuck in a read for [`PATIENCE`], the processes still queued are treated as unreadable.
 
 use crate::node::lock;
 use crate::watch::spawn_without_signals;
@@ -15,16 +15,16 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use weft_wire::setup::Nonce;
 
-/// Threads that read.
+/// Largest number of reading threads.
 const THREADS_MOST: u32 = 4;
 
-/// Reads that wait for a thread; who comes when there are more is taken for a process that cannot be read.
+/// Largest number of queued reads. Beyond it, a process is treated as unreadable.
 const WAITING_MOST: usize = 256;
 
-/// How long nobody has to get on before those who wait are not waited for any more.
+/// If no read ends for this long, the queued reads are given up.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long one thread that has nothing to read stays: to wake it up takes less time than to start another one.
+/// How long one idle thread stays: waking it is faster than starting another one.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Bytes of the stack of a thread.
@@ -47,15 +47,15 @@ struct Queue {
     threads: u32,
     /// One of the threads waits for work.
     is_idle: bool,
-    /// A thread looks whether the others get on.
+    /// A thread watches whether the others make progress.
     is_watched: bool,
-    /// Threads that are at a read. A thread that has no processor yet is none of them.
+    /// Threads inside a read. A thread that is still waiting for a processor does not count.
     reading: u32,
     /// Reads that ended.
     ended: u64,
 }
 
-/// Sixteen bytes to be read, and what is done with them.
+/// A read of sixteen bytes, and the function that takes them.
 struct Read {
     process: Pid,
     nonce_at: u64,
@@ -70,7 +70,7 @@ impl fmt::Debug for Read {
 
 impl Readers {
     /// Reads the nonce of a process, and passes it on; [`Nonce::UNSEEN`] if the kernel does not allow it, or cannot show the
-    /// process. Does not block. `then` runs in another thread, or here if there is nothing to wait for, and is not to block.
+    /// process. Does not block. `then` runs in another thread, or here if there is nothing to wait for. It must not block.
     pub fn read(&self, process: Option<Pid>, nonce_at: u64, then: impl FnOnce(Nonce) + Send + 'static) {
         let Some(process) = process else { return then(Nonce::UNSEEN) };
         let mut queue = lock(&self.0.queue);
@@ -98,7 +98,7 @@ impl Readers {
         if started.is_ok() {
             return;
         }
-        // There is no thread to be had.
+        // No thread could be started.
         match is_more {
             true => queue.threads -= 1,
             false => queue.is_watched = false,
@@ -151,14 +151,14 @@ impl Readers {
         }
     }
 
-    /// Looks every now and then whether the others get on, until nobody waits.
+    /// Checks from time to time whether the others make progress, until nothing is queued.
     fn watch(&self) {
         let mut before = None;
         loop {
             {
                 let mut queue = lock(&self.0.queue);
                 let has_ended = before.replace(queue.ended) != Some(queue.ended);
-                // On a busy machine a thread that is not at a read yet only waits for a processor.
+                // On a busy machine, a thread that has not begun its read may only be waiting for a processor.
                 let gets_on = has_ended || queue.reading < THREADS_MOST;
                 if queue.waiting.is_empty() || !gets_on {
                     queue.is_watched = false;

@@ -1,5 +1,5 @@
-//! A bundle's reception: here its callers are answered, by its own polls, or by the helper while the program computes. The bundle
-//! sets places for sessions aside and takes the finished sessions over.
+//! A bundle's reception answers its callers, in the bundle's own polls, or in the helper while the program computes. The bundle
+//! sets places for sessions aside and takes over the finished sessions.
 
 use crate::node::lock;
 use crate::setup::{say, Class, Gift, Given};
@@ -18,7 +18,7 @@ use weft_wire::{BundleId, EndpointId, Reason, Uid};
 /// Places that a bundle sets aside for callers while its program computes.
 pub(crate) const PLACES: usize = 4;
 
-/// Of these, places that callers without a key leave to others.
+/// How many of these are kept for callers with a key.
 const PLACES_WITH_KEY: usize = PLACES / 2;
 
 /// Largest number of sessions with a large arena.
@@ -33,14 +33,14 @@ pub(crate) struct Reception {
     bells: Descriptor,
     has_arrivals: AtomicBool,
     has_nonces: AtomicBool,
-    /// Endpoints that were freed, if weftd is to hear of that.
+    /// Endpoints that were freed, if the bundle is attached to weftd, which has to be told.
     freed: Option<Mutex<Vec<EndpointId>>>,
     desk: Mutex<Desk>,
     /// Bounded by what each of the other bundles may hold.
     post: Mutex<Vec<Post>>,
 }
 
-/// What bundles of one node send each other about endpoints that moved.
+/// Messages between bundles of one node about endpoints that moved.
 #[derive(Debug)]
 pub(crate) enum Post {
     /// For the bundle where the endpoint lives now.
@@ -51,11 +51,11 @@ pub(crate) enum Post {
 
 #[derive(Debug, Default)]
 struct Desk {
-    /// The lowest is used first, because a poll looks at all places up to the highest in use.
+    /// The lowest is used first, because a poll visits all places up to the highest in use.
     places: BTreeSet<u32>,
     /// The bundle has no more places.
     is_full: bool,
-    /// The bundle has only the places that callers without a key leave to others.
+    /// The only places left are those kept for callers with a key.
     is_full_of_guests: bool,
     /// Callers wait for a place.
     has_waiting: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Arrival {
 pub(crate) enum Answer {
     /// It was given a ring.
     Given(Box<Answered>),
-    /// It was told to use the session that there is.
+    /// It was told to use the existing session.
     Joined,
     /// There is no place until the bundle polls.
     Wait(Caller),
@@ -153,7 +153,7 @@ impl Reception {
 
     // ---- for the bundle
 
-    /// Fills up the places. `reserve` sets one aside, if there is room. Returns whether a caller waits that can be answered now.
+    /// Fills up the places. `reserve` sets one aside, if there is room. Returns whether a waiting caller can be answered now.
     pub fn fill_up(&self, reserve: impl FnMut() -> Option<u32>) -> bool {
         let mut desk = lock(&self.desk);
         desk.fill_up(reserve);
@@ -272,7 +272,7 @@ impl Reception {
             let is_trusted = caller.class == Class::Trusted;
             let Gift { ring, bell, .. } = gift;
             let accept = Message::Accept { ring, bell, bundle: self.id, is_trusted, proof: caller.proof };
-            // Its ring comes with descriptors.
+            // The caller's ring comes with descriptors.
             socket.take_descriptors(true);
             self.give(socket, &accept, &gift)?;
             Ok(gift)
@@ -306,10 +306,10 @@ impl Answered {
         self.place.reception.id
     }
 
-    /// Takes the caller's ring, and leaves the session for the bundle.
+    /// Takes the caller's ring, and hands the session to the bundle.
     pub fn arrive(self, mut socket: Socket, ring: Geometry, bell: u32) {
         let Answered { caller, mut place, rx, page } = self;
-        // Nothing that it sends from now on has descriptors.
+        // Its later messages have no descriptors.
         socket.take_descriptors(false);
         let given = Given { class: caller.class, ring, bell };
         let tx = match place.reception.open(given, &mut socket) {
@@ -332,7 +332,7 @@ impl Answered {
 
 /// Takes a list if a flag says that there is something in it.
 fn take_if<T>(flag: &AtomicBool, take: impl FnOnce() -> Vec<T>) -> Vec<T> {
-    // Acquire pairs with the release of who put something there; the mutex orders the list itself.
+    // Acquire: pairs with the release stores in `put_nonce` and `arrive`. The mutex orders the list itself.
     match flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Acquire) {
         true => take(),
         false => Vec::new(),
@@ -340,7 +340,7 @@ fn take_if<T>(flag: &AtomicBool, take: impl FnOnce() -> Vec<T>) -> Vec<T> {
 }
 
 impl Caller {
-    /// A caller as its hello describes it, with the user that the kernel says.
+    /// A caller as its hello describes it, with the user according to the kernel.
     pub fn new(hello: &Hello, user: Uid, class: Class, proof: KeyProof) -> Caller {
         let Hello { source, bundle, is_alone, .. } = *hello;
         let peer = PeerId { epoch: source.epoch, bundle, uid: user, address: source.address };

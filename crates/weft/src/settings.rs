@@ -1,4 +1,4 @@
-//! The settings in the environment: those that switch something on or off, and names that are no settings.
+//! Settings in the environment: those that switch something on or off, and warnings about unknown names.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,11 +18,11 @@ pub(crate) const LOCAL: &str = "WEFT_LOCAL";
 /// Off: serviced bundles have no thread that polls for the program.
 pub(crate) const SERVICE: &str = "WEFT_SERVICE";
 
-/// On: unknown names are not told.
+/// On: no warnings about unknown names.
 const QUIET: &str = "WEFT_QUIET";
 
-/// Every name that weft, its command, its provider for libfabric, or its tests read. `tests/tests/settings.rs` holds it against the
-/// sources.
+/// Every variable that weft, its command, its libfabric provider or its tests read. `tests/tests/settings.rs` compares the list
+/// with the sources.
 const KNOWN: &[&str] = &[
     "WEFT_ADDR",
     "WEFT_CONGESTION",
@@ -45,13 +45,13 @@ const KNOWN: &[&str] = &[
     TRUST,
 ];
 
-/// Names with these beginnings pass between the processes of weft's own programs and tests.
+/// Prefixes of variables that weft's own programs and tests pass to their child processes.
 const OWN: &[&str] = &["WEFT_DEMO_", "WEFT_KILL_TEST", "WEFT_OWN_", "WEFT_SIM_", "WEFT_TEST_", "WEFT_WIRE_"];
 
-/// Returns whether a setting is on. It is, unless it says otherwise.
+/// Returns whether a setting is on, which is the default.
 ///
 /// # Errors
-/// If it says neither on nor off.
+/// If its value means neither on nor off.
 pub(crate) fn is_on(variable: &'static str) -> Result<bool, NetworkError> {
     read(variable, true)
 }
@@ -69,7 +69,7 @@ fn read(variable: &'static str, default: bool) -> Result<bool, NetworkError> {
     })
 }
 
-/// Returns what `WEFT_HELPER`, `WEFT_TRUST` or `WEFT_LOCAL` says with this value: on or off. `None` if it says neither; then
+/// Parses a value of `WEFT_HELPER`, `WEFT_TRUST` or `WEFT_LOCAL` as on or off. `None` for any other value, with which
 /// [`Node::new`](crate::Node::new) fails.
 pub fn switch(value: &str) -> Option<bool> {
     match value.trim().to_ascii_lowercase().as_str() {
@@ -79,17 +79,17 @@ pub fn switch(value: &str) -> Option<bool> {
     }
 }
 
-/// Tells of each variable whose name begins like those of weft's settings and is none of them, in a line on standard error. Tells
-/// them once in the life of the process, and not at all with `WEFT_QUIET=on`.
+/// Prints a warning on standard error for each variable whose name starts like weft's settings but is unknown. Does so once per
+/// process, and not at all with `WEFT_QUIET=on`.
 ///
 /// # Errors
-/// If `WEFT_QUIET` says neither on nor off.
+/// If the value of `WEFT_QUIET` means neither on nor off.
 pub(crate) fn tell_unknown() -> Result<(), NetworkError> {
     static TOLD: Once = Once::new();
     if !read(QUIET, false)? {
         TOLD.call_once(|| {
             for name in unknown(env::vars_os().map(|(name, _)| name)) {
-                // Nobody hears it where standard error is closed.
+                // Standard error may be closed.
                 let _ = writeln!(std::io::stderr(), "{}", warning(&name));
             }
         });
@@ -97,7 +97,7 @@ pub(crate) fn tell_unknown() -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// The names among these that begin like those of weft's settings, and are none.
+/// Those names that start like weft's settings but are unknown.
 pub(crate) fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let names = names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("WEFT_"));
     names.filter(|name| !KNOWN.contains(&name.as_str()) && !OWN.iter().any(|own| name.starts_with(own))).collect()
@@ -106,12 +106,14 @@ pub(crate) fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
 fn warning(name: &str) -> String {
     let near = KNOWN.iter().map(|known| (distance(name, known), known)).min().filter(|&(distance, _)| distance <= 2);
     let meant = near.map(|(_, known)| format!("; {known} is one")).unwrap_or_default();
-    // A name can hold anything, control characters as well.
+    // A name can hold anything, even control characters.
     let name = name.escape_debug();
-    format!("weft: {name} in the environment is no setting of weft{meant}. Unset it; WEFT_QUIET=on silences this line")
+    format!(
+        "weft: {name} in the environment is not a setting of weft{meant}. Unset it; WEFT_QUIET=on silences this line"
+    )
 }
 
-/// How many letters to insert, delete or replace to make one name of the other.
+/// The number of letters to insert, delete or replace to turn one name into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -138,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_settings_are_told_with_the_one_that_is_meant() {
+    fn unknown_settings_are_reported_with_the_nearest_known_one() {
         let names = ["WEFT_TRSUT", "WEFT_TRUST", "WEFT_SIM_SEED", "WEFT_\n", "HOME", "WEFTWARD"];
         assert_eq!(unknown(names.iter().map(OsString::from)), ["WEFT_TRSUT", "WEFT_\n"]);
         assert!(
-            warning("WEFT_TRSUT").contains("WEFT_TRSUT in the environment is no setting of weft; WEFT_TRUST is one")
+            warning("WEFT_TRSUT").contains("WEFT_TRSUT in the environment is not a setting of weft; WEFT_TRUST is one")
         );
         assert!(!warning("WEFT_SOMETHING_ELSE").contains("is one"));
         assert_eq!(warning("WEFT_\n\u{1b}[2J").lines().count(), 1);

@@ -1,4 +1,4 @@
-//! What both sides of a set-up do: messages with descriptors, rings made and opened, and what class the other side is of.
+//! What both sides of a set-up share: sending descriptors with messages, making and opening rings, and the class of the other side.
 
 use crate::socket::{Socket, DESCRIPTORS};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -21,8 +21,7 @@ const HOT_BYTES: usize = 16 << 10;
 /// Bytes of an arena. A stream must run ahead until its lines have left the writer's private cache.
 const ARENA_BYTES: usize = 8 << 20;
 
-/// Bytes of an arena once the process has many sessions, so that all arenas of a process stay bounded; and of one that a
-/// foreign peer writes to.
+/// Bytes of a small arena. A process with many sessions uses it to bound its memory, and so does a session with another user.
 const SMALL_ARENA_BYTES: usize = 512 << 10;
 
 /// The class of the other side.
@@ -30,10 +29,10 @@ const SMALL_ARENA_BYTES: usize = 512 << 10;
 pub(crate) enum Class {
     /// Of the same user, and the kernel lets each read the other's memory.
     Trusted,
-    /// Of the same user, but one of them may not read the other's memory. Foreign: what it sends is copied before it is looked
-    /// at, and it has a bell page of its own.
+    /// Of the same user, but one of them may not read the other's memory. Foreign: its messages are copied before anyone reads
+    /// them, and it has a bell page of its own.
     Unreadable,
-    /// Of another user. Foreign, and what all processes of that user may hold here is bounded.
+    /// Of another user. Foreign, and a quota bounds what all processes of that user may hold here.
     OtherUser,
 }
 
@@ -65,7 +64,7 @@ impl Gift {
         Ok(Gift { rx: Box::new(rx), ring: lanes.geometry(), ring_fd, page, bell })
     }
 
-    /// Sends it with a message. `own` are the bell page and the waker of the bundle, for those of its class.
+    /// Sends it with a message. `own` are the bell page and the waker of the bundle, which only trusted peers get.
     pub fn send(&self, socket: impl AsFd, message: &Message, own: [BorrowedFd<'_>; 2]) -> Result<(), Reason> {
         let [bells, waker] = own;
         let ring = self.ring_fd.as_fd();
@@ -100,7 +99,7 @@ pub(crate) fn shortage(error: impl Into<io::Error>) -> Reason {
     }
 }
 
-/// Why a peer's memory was not mapped: for want of address space, or because no weft makes such memory.
+/// Why a peer's memory was not mapped: this process has no address space left, or the memory is not what weft makes.
 fn unmapped(error: OpenError) -> Reason {
     match error {
         OpenError::System(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) => shortage(error),
@@ -108,12 +107,13 @@ fn unmapped(error: OpenError) -> Reason {
     }
 }
 
-/// Sends a message. Does not block. If the other side has hung up, what it said before is received like any message.
+/// Sends a message. Does not block. An error is ignored: if the other side has hung up, the next receive shows its last message and
+/// the end.
 pub(crate) fn say(socket: impl AsFd, message: &Message) {
     let _ = net::send(socket, &message.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// What a peer says of its ring, whose descriptors came by the socket.
+/// A peer's description of its ring. The descriptors came by the socket.
 pub(crate) struct Given {
     pub class: Class,
     pub ring: Geometry,
@@ -121,8 +121,8 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Maps the ring and the bell. What wakes the peer is of the same kind as `own`, and is only ever written to, by calls that
-    /// do not block. Descriptors that are not what they should be stay with the socket.
+    /// Maps the ring and the bell. The peer's waker must be of the same kind as `own`, so that writing to it cannot block.
+    /// Descriptors of a wrong kind stay with the socket.
     pub fn open(self, socket: &mut Socket, own: BorrowedFd<'_>) -> Result<Ringing, Reason> {
         let lanes = Lanes::check(self.ring).ok_or(Reason::Violation)?;
         let (ring, bells, waker) = match (self.class, socket.came()) {
@@ -136,20 +136,21 @@ impl Given {
             }
             _ => return Err(Reason::Violation),
         };
-        // Both ask the kernel whether it is a memfd before they ask anything that a file system would answer.
+        // Both calls first ask the kernel whether it is a memfd. Any other question could go to a file system that a process
+        // serves.
         let shared = Shared::open(ring, lanes.bytes()).map_err(unmapped)?;
         let bell = Bell::open(bells, self.bell).map_err(unmapped)?;
-        // Memfds, and an eventfd or its like, of a process that is trusted: their close takes no time.
+        // These are memfds, and for a trusted process an eventfd. Closing them cannot block.
         socket.forget_came();
         Ok(Ringing::new(Producer::new(MapMem::new(shared, lanes), lanes), bell, waker))
     }
 }
 
-/// Whether neither a write to it nor its close blocks: it is of the file system of eventfds, which has no sockets and no files that a
-/// process serves, and is not to wait.
+/// Whether neither a write to it nor its close blocks: it is non-blocking, and in the file system of eventfds, which has no sockets
+/// and no files that a process serves.
 fn can_not_block(waker: &OwnedFd, own: BorrowedFd<'_>) -> bool {
     let file_system = |fd: BorrowedFd<'_>| {
-        // What the kernel knows by itself: a file system that runs in a process is not asked.
+        // Takes what the kernel has cached: a file system that runs in a process is not asked.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         statx(fd, "", flags, StatxFlags::empty()).map(|found| (found.stx_dev_major, found.stx_dev_minor)).ok()
     };
@@ -162,15 +163,15 @@ pub(crate) fn owner_of(socket: &impl AsFd) -> Option<Uid> {
     getsockopt(socket, PeerCredentials).ok().map(|c| Uid(c.uid()))
 }
 
-/// Whether the process at the other end of a socket is the one that listens at `address`. The kernel notes with a listening socket which
-/// process made it. A process of another PID namespace cannot be seen, so it is not taken for any.
+/// Whether the process at the other end of a socket is the one that listens at `address`. The kernel remembers which process made a
+/// listening socket. A process of another PID namespace cannot be seen, so it matches none.
 pub(crate) fn listens_at(socket: &impl AsFd, address: &SocketAddrUnix) -> Result<bool, Reason> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let listener = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
     let listener = Socket::new(listener.map_err(shortage)?);
     match net::connect(&listener, address) {
         Ok(()) => Ok(process_of(socket).is_some_and(|process| process_of(&listener) == Some(process))),
-        // Too many wait there.
+        // Its backlog is full.
         Err(Errno::AGAIN) => Err(Reason::NoRoom),
         Err(_) => Ok(false),
     }

@@ -1,12 +1,12 @@
-//! The sockets by which a set-up is talked about, and closing what others may have a hand in.
+//! The sockets that carry a set-up, and how to close descriptors that another process can make slow to close.
 //!
 //! The last close of a descriptor takes as long as its maker wants: a TCP socket lingers, and a file system that runs in a process is
-//! asked. A message that nobody has received holds the descriptors that were sent with it, so the close of a socket of ours can be the last
-//! close of theirs. Therefore:
+//! asked. A message that nobody has received holds the descriptors sent with it, so closing our socket can be the last close of
+//! theirs. Therefore:
 //!
-//! - a message is looked at before it is received, and is not received if it has descriptors that do not belong there;
-//! - a socket that holds such messages, and descriptors that are of no use, are closed by a thread that does nothing else. Only
-//!   who sends what does not belong there causes such a thread; it lasts as long as the close takes.
+//! - a message is peeked at before it is received, and is not received if it has descriptors that do not belong there;
+//! - a socket that holds such messages, and useless descriptors, are closed by a thread that does nothing else. Only a peer that
+//!   breaks the protocol causes such a thread; it lasts as long as the close takes.
 
 use crate::foreigners::Pass;
 use crate::node::lock;
@@ -26,26 +26,26 @@ use weft_shm::rights;
 use weft_shm::Descriptor;
 use weft_wire::setup::{Message, SetupError, MESSAGE_BYTES};
 
-/// Closes under way beyond which no more strangers are let in.
+/// With this many closes under way, no more strangers are let in.
 const CLOSES_MOST: u32 = 64;
 
-/// Messages that are received from a socket before it is closed; one that holds more is closed by a thread of its own.
+/// Unread messages to receive from a socket before closing it. A socket with more is closed by a thread of its own.
 const UNREAD_MOST: usize = 64;
 
-/// Bytes that are received at a time then.
+/// Buffer size for receiving unread messages.
 const UNREAD_BYTES: usize = 256;
 
 /// Bytes of the stack of a thread that closes.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Descriptors that come with a ring: the ring, the bell page and, within a trusted class, what wakes its owner.
+/// Descriptors that come with a ring: the ring, the bell page and, within a trusted class, its owner's waker.
 pub(crate) const DESCRIPTORS: usize = 3;
 
-/// Closes under way in threads of their own: the low half is their number, the high half the process that they are under way in. A
+/// Closes under way in threads of their own: the low half is their number, the high half the process id. The id matters because a
 /// forked child has none of its parent's threads.
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
-/// Closes under way in this process, of such a word.
+/// The number in such a word, if it is this process's.
 fn closes_of_ours(word: u64) -> u32 {
     match (word >> 32) as u32 == std::process::id() {
         true => word as u32,
@@ -56,11 +56,11 @@ fn closes_of_ours(word: u64) -> u32 {
 /// Changes the number of closes under way.
 fn count_closes(change: impl Fn(u32) -> u32) {
     let changed = |word| Some(u64::from(std::process::id()) << 32 | u64::from(change(closes_of_ours(word))));
-    // Relaxed: a bound, which nothing else depends on. There is always something to store, so it does not fail.
+    // Relaxed: the bound orders nothing else. The closure always returns `Some`, so the update cannot fail.
     let _ = CLOSES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
 }
 
-/// Whether so many closes are under way that no more strangers should be let in.
+/// Whether too many closes are under way to let more strangers in.
 pub(crate) fn is_crowded() -> bool {
     closes_of_ours(CLOSES.load(Ordering::Relaxed)) >= CLOSES_MOST
 }
@@ -74,12 +74,12 @@ pub(crate) struct Socket {
     takes_descriptors: bool,
     /// Descriptors that came with what was received.
     came: Vec<OwnedFd>,
-    /// Leave for the session, of another user's. It is given back when everything is closed.
+    /// The quota pass of a session with another user. Given back when everything is closed.
     pass: Option<Pass>,
 }
 
 impl Socket {
-    /// One to call others with.
+    /// Makes a socket for calling others.
     pub fn new(socket: Descriptor) -> Socket {
         Socket { socket: Some(socket), takes_descriptors: true, came: Vec::new(), pass: None }
     }
@@ -91,12 +91,12 @@ impl Socket {
         let _ = rights::take_descriptors(&*self, takes);
     }
 
-    /// Binds the leave for a session to its socket.
+    /// Ties the quota pass of a session to its socket.
     pub fn keep_pass(&mut self, pass: Option<Pass>) {
         self.pass = pass;
     }
 
-    /// The other side broke the protocol: if it is another user's, that user is not heard for a while.
+    /// The other side broke the protocol. If it belongs to another user, that user is barred for a while.
     pub fn bar(&self) {
         if let Some(pass) = &self.pass {
             pass.bar();
@@ -110,7 +110,7 @@ impl Socket {
         self.hear(&mut control, DESCRIPTORS)
     }
 
-    /// Receives one message, with which no descriptors belong. Does not block.
+    /// Receives one message that may not have descriptors. Does not block.
     pub fn receive_words(&mut self) -> Heard {
         self.hear(&mut RecvAncillaryBuffer::default(), 0)
     }
@@ -124,14 +124,14 @@ impl Socket {
         match seen {
             Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
             Err(_) | Ok((0, false)) => Heard::End,
-            // The kernel left some out although there was room for more: the process may have no more.
+            // The kernel left some out although there was room: the process has reached its limit of open files.
             Ok((_, true)) if is_room_left => Heard::NoDescriptors,
-            // It stays where it is, and with it what it holds.
+            // The message stays in the socket, with its descriptors.
             Ok((_, true)) => Heard::Nonsense,
             Ok((got, false)) => {
-                // Without its descriptors, of which there are copies now.
+                // Receives it without its descriptors, of which we have copies.
                 if net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT).is_err() {
-                    // The other side hung up just now without having read all, which is said once. The message is still there.
+                    // The other side hung up with unread messages, and the kernel reports that once. Our message is still there.
                     let _ = net::recv(&*self, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
                 }
                 match Message::from_bytes(&bytes[..got.min(bytes.len())]) {
@@ -148,7 +148,7 @@ impl Socket {
         &self.came
     }
 
-    /// Closes the descriptors that came, of which it is known that their close does not block.
+    /// Closes the descriptors that came. The caller knows that closing them does not block.
     pub fn forget_came(&mut self) {
         self.came.clear();
     }
@@ -176,11 +176,11 @@ impl Drop for Socket {
         }
         let socket = self.socket.take().and_then(Descriptor::release);
         let (came, pass) = (std::mem::take(&mut self.came), self.pass.take());
-        // Another user's are bounded by its passes.
+        // A socket with a pass does not count: the passes bound those already.
         let counts = pass.is_none();
         close_apart(counts, move || {
             drop(came);
-            // Others of our descriptors may lead to the same socket: their close is to find nothing either.
+            // We may have duplicates of this descriptor. Closing those must find the socket empty too.
             if let Some(socket) = socket {
                 receive_unread(&socket, usize::MAX, true);
             }
@@ -189,7 +189,8 @@ impl Drop for Socket {
     }
 }
 
-/// Looks at the next message: how long it is, whether it has more descriptors than there is room for, and copies of those it has.
+/// Peeks at the next message: returns its length and whether it has more descriptors than there is room for, and copies the
+/// descriptors.
 fn look(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -198,7 +199,7 @@ fn look(
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut got = net::recvmsg(&socket, &mut [IoSliceMut::new(bytes)], control, flags);
     if matches!(got, Err(Errno::CONNRESET)) {
-        // Said once, before what the other side had sent, if that side hung up without having read all: a refusal unread.
+        // The kernel reports this once, before the other side's messages, if that side hung up without reading all of ours.
         got = net::recvmsg(&socket, &mut [IoSliceMut::new(bytes)], control, flags);
     }
     let fds = control.drain().flat_map(|message| match message {
@@ -209,15 +210,15 @@ fn look(
     (got.map(|got| (got.bytes, got.flags.contains(ReturnFlags::CTRUNC))), fds)
 }
 
-/// What a socket that gets no more still holds.
+/// The unread messages of a socket that was shut down.
 enum Unread {
     None,
     /// Something else, or messages with descriptors.
     Some,
 }
 
-/// Receives what a socket that gets no more still holds, up to so many messages, and to the first with descriptors unless those are to
-/// go as well.
+/// Receives the unread messages of a socket that was shut down, up to `most`. Stops at the first one with descriptors unless
+/// `with_descriptors`.
 fn receive_unread(socket: impl AsFd, most: usize, with_descriptors: bool) -> Unread {
     let mut bytes = [0u8; UNREAD_BYTES];
     for _ in 0..most {
@@ -232,33 +233,33 @@ fn receive_unread(socket: impl AsFd, most: usize, with_descriptors: bool) -> Unr
     Unread::Some
 }
 
-/// Whether nothing is left to receive: an empty message looks like the end otherwise.
+/// Whether nothing is left to receive. An empty message would look like the end, so ask for credentials to tell them apart.
 fn is_at_end(socket: impl AsFd) -> bool {
-    // A stream has no empty messages, and the kernel would have credentials at its end as well.
+    // A stream has no empty messages, and there the kernel would add credentials at the end too.
     if matches!(sockopt::socket_type(&socket), Ok(SocketType::STREAM)) {
         return true;
     }
-    // With every message, but not with the end, the kernel has credentials now, for which there is no room.
+    // The kernel now adds credentials to every message but not to the end. There is no room for them, which shows.
     let asked = sockopt::set_socket_passcred(&socket, true);
     let seen = look(&socket, &mut [0u8; 1], &mut RecvAncillaryBuffer::default()).0;
     let asked = asked.and_then(|()| sockopt::set_socket_passcred(&socket, false));
     asked.is_ok() && matches!(seen, Ok((0, false)))
 }
 
-/// A socket at which others call.
+/// A socket that others connect to.
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// `None` only while it is dropped.
     socket: Option<Descriptor>,
-    /// The kernel refuses descriptors that are sent to sockets of callers which nobody has admitted.
+    /// The kernel refuses descriptors sent to callers' sockets that nobody has admitted yet.
     refuses: bool,
 }
 
 impl Listener {
-    /// Opens a socket of this kind under a name, with room for so many callers.
+    /// Opens a socket of this kind under a name.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open(name: &SocketAddrUnix, kind: SocketType, backlog: i32) -> Result<Listener, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, kind, flags, None))?;
@@ -271,7 +272,7 @@ impl Listener {
     /// The next caller. Does not block.
     ///
     /// # Errors
-    /// `AGAIN` if nobody calls, else what the kernel says.
+    /// `AGAIN` if nobody calls, else the kernel's error.
     pub fn accept(&self) -> Result<Socket, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = Descriptor::make(|| net::accept_with(self, flags))?;
@@ -302,11 +303,11 @@ impl Drop for Listener {
 /// Something to be closed.
 type Close = Box<dyn FnOnce() + Send>;
 
-/// What is to be closed and has no thread yet. Used while no other thread can fork, so that a child does not find it locked.
+/// Closes that have no thread yet. Locked only while no other thread can fork, so that a child does not find it locked.
 static TO_CLOSE: Mutex<Vec<Close>> = Mutex::new(Vec::new());
 
-/// Has something closed by a thread of its own. If no thread can be had, the thread of a later close does it. `counts` says whether it
-/// is one of the closes that strangers wait for.
+/// Has something closed by a thread of its own. If no thread can be started, the thread of a later close does it. `counts` says
+/// whether the close counts for [`is_crowded`].
 fn close_apart(counts: bool, close: impl FnOnce() + Send + 'static) {
     let closing = counts.then(Closing::begin);
     let close = Box::new(move || {
@@ -337,7 +338,7 @@ impl Drop for Closing {
     }
 }
 
-/// What a socket said.
+/// The result of receiving from a socket.
 pub(crate) enum Heard {
     Nothing,
     Message(Message),

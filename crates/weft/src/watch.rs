@@ -1,8 +1,8 @@
-//! The helper: a thread that sleeps until a socket of one of the node's bundles has something to say, and leaves word for that
-//! bundle. So a poll learns by one load of a word in its own process what it would need a system call for.
+//! The helper: a thread that sleeps until a socket of one of the node's bundles has an event, and then sets a flag for that bundle.
+//! So a poll needs no system call: it loads one word of its own process.
 //!
-//! A bundle's descriptor is watched for one event at a time and again once the bundle has looked, so a program that does not poll
-//! costs one wake-up and no more. Sockets are read and written only by a bundle's deputy, while its program computes.
+//! A bundle's descriptor is watched for one event, and again once the bundle has handled it. So a program that does not poll causes
+//! one wakeup and no more. The helper reads and writes sockets only as a bundle's deputy, while the program computes.
 
 use crate::net::deputy::Deputy;
 use crate::node::{lock, Error};
@@ -27,34 +27,34 @@ use weft_shm::sys::has_address_space;
 use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
-/// What others leave for a bundle to notice in its next poll, and what wakes it if it sleeps.
+/// Flags that others raise for a bundle's next poll, and the means to wake the bundle if it sleeps.
 #[derive(Debug)]
 pub(crate) struct Signals {
     word: AtomicU32,
     is_asleep: AtomicBool,
-    /// It is in the kernel and wakes up by itself for whatever comes. A bundle that is armed for another loop is asleep but does
-    /// not wait: the program may do something else.
+    /// The bundle waits in the kernel and wakes up for any event. A bundle armed for an outside event loop is asleep but not
+    /// waiting: its program may be busy with something else.
     is_waiting: AtomicBool,
-    /// An eventfd. Duty for edges, so nobody ever reads it.
+    /// An eventfd. It is watched for edges, so nobody ever reads it.
     waker: Descriptor,
-    /// What the bundle leaves to be told of it.
+    /// Where the bundle leaves its status report.
     pub board: Board,
-    /// For how long it stamps messages.
+    /// Until when the bundle stamps messages.
     pub lease: Lease,
 }
 
 impl Signals {
-    /// Another thread gave a reply.
+    /// Another thread sent a reply.
     pub const LETTERS: u32 = 1;
-    /// A socket has something, or a caller waits.
+    /// A socket has an event, or a caller waits.
     pub const SOCKETS: u32 = 2;
-    /// Packets of other hosts wait.
+    /// Packets of other hosts have arrived.
     pub const DATAGRAMS: u32 = 4;
-    /// A wait is to end.
+    /// End the current wait.
     pub const NUDGE: u32 = 8;
-    /// Somebody wants to know what the bundle is at.
+    /// A status report of the bundle is wanted.
     pub const REPORT: u32 = 16;
-    /// A window opens in which messages are stamped, or none does any more.
+    /// Start or stop stamping messages.
     pub const STAMP: u32 = 32;
 
     /// Nothing raised.
@@ -73,7 +73,7 @@ impl Signals {
         })
     }
 
-    /// What the bundle sleeps on, and what peers write to.
+    /// The eventfd that the bundle sleeps on and peers write to.
     pub fn waker(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }
@@ -85,27 +85,27 @@ impl Signals {
 
     #[inline(always)]
     pub fn are_raised(&self) -> bool {
-        // Relaxed: what is missed now is seen by the next poll; `take` orders what was signalled.
+        // Relaxed: a signal missed now is seen by the next poll, and `take` orders the data behind it.
         self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// Leaves word, and wakes the bundle if it sleeps.
+    /// Raises a signal, and wakes the bundle if it sleeps.
     pub fn raise(&self, signal: u32) {
-        // Release: pairs with the acquire in `take`, so what is signalled is visible to the one who takes it. And in one
-        // order with `lie_down`: either it sees the signal or we see that it sleeps.
+        // Release: pairs with the acquire in `take`, so that the data behind the signal is visible there. SeqCst, together with
+        // `lie_down`: either the bundle sees the signal or we see that it sleeps.
         self.word.fetch_or(signal, Ordering::SeqCst);
         if self.is_asleep.load(Ordering::SeqCst) {
             ring(&self.waker);
         }
     }
 
-    /// Leaves word that is not worth waking the bundle for.
+    /// Raises a signal that is not worth waking the bundle for.
     pub fn leave(&self, signal: u32) {
-        // Relaxed: nothing comes with it.
+        // Relaxed: the signal publishes no data.
         self.word.fetch_or(signal, Ordering::Relaxed);
     }
 
-    /// The bundle is about to sleep. False if something was raised: then it is not to.
+    /// The bundle is about to sleep. False if a signal is raised: then it must not sleep.
     pub fn lie_down(&self) -> bool {
         self.is_asleep.store(true, Ordering::SeqCst);
         self.word.load(Ordering::SeqCst) == 0
@@ -123,7 +123,7 @@ impl Signals {
 
     /// The bundle does not sleep any more.
     pub fn get_up(&self) {
-        // Relaxed: who sees it late wakes somebody who is awake.
+        // Relaxed: a thread that sees it late only wakes a bundle that is awake.
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 
@@ -146,20 +146,20 @@ pub(crate) struct Helper {
 #[derive(Debug)]
 struct Watchlist {
     epoll: Descriptor,
-    /// Written when the thread is to end.
+    /// Written to end the thread.
     stop: Descriptor,
-    /// The thread is to end, in case that the program closed `stop`.
+    /// Ends the thread too, in case the program closed `stop`.
     is_stopped: AtomicBool,
     /// The thread has ended.
     has_ended: Mutex<bool>,
-    /// Wakes who waits for that.
+    /// Wakes a thread that waits for `has_ended`.
     ended: Condvar,
-    /// Written when somebody may ask at the desk. Watched for edges, so nobody ever reads it.
+    /// Written when the desk has opened or a bundle left a report. Watched for edges, so nobody ever reads it.
     calls: Arc<Descriptor>,
     bundles: Mutex<HashMap<BundleId, Duty>>,
-    /// Where the node's callers come.
+    /// Answers the node's callers.
     office: OnceLock<Arc<Office>>,
-    /// Where it is asked what the process is at. Locked before `bundles`.
+    /// Answers status queries. Locked before `bundles`.
     desk: Mutex<Option<Desk>>,
 }
 
@@ -167,7 +167,7 @@ struct Watchlist {
 #[derive(Debug)]
 struct Duty {
     signals: Arc<Signals>,
-    /// What is sent to the process once something comes for the bundle, if it is armed so.
+    /// The signal to send to the process when something arrives for the bundle, if it asked for one.
     signal: Option<Signal>,
     deputy: Option<Deputy>,
 }
@@ -178,28 +178,28 @@ const CALLS: u64 = u64::MAX - 1;
 const OFFICE: u64 = u64::MAX - 2;
 const DESK: u64 = u64::MAX - 3;
 
-/// In a token: somebody who asks at the desk.
+/// In a token: a client of the desk.
 const ASKER: u64 = 1 << 33;
 
-/// In a token: what the bundle would sleep on.
+/// In a token: the descriptor that the bundle would sleep on.
 const ARMED: u64 = 1 << 34;
 
-/// In a token: by which the bundle's deputy hears that the program does not look.
+/// In a token: the timer that tells the bundle's deputy that the program does not poll.
 const SWITCH: u64 = 1 << 35;
 
 /// In a token: the bundle's network.
 const NETWORK: u64 = 1 << 32;
 
-/// A caller for whom there is no descriptor waits so long.
+/// How long a caller waits if there is no descriptor for it.
 const STUCK: Duration = Duration::from_millis(100);
 
 /// Events taken at once.
 const EVENTS_MOST: usize = 32;
 
-/// How long the end of a node waits for the helper's, which takes some microseconds unless the machine stands still.
+/// How long dropping a node waits for the helper to end. That takes some microseconds unless the machine is overloaded.
 const END_MOST: Duration = Duration::from_secs(3);
 
-/// The same if nothing can wake the helper. It ends within this time if it was awake.
+/// The same if nothing can wake the helper, which ends within this time only if it was awake.
 const END_UNWOKEN: Duration = Duration::from_millis(20);
 
 /// Bytes of the thread's stack: it runs the protocol, and no code of the program.
@@ -252,17 +252,17 @@ impl Helper {
             .map_err(|e| Error::shortage("cannot have the helper watch the set-up socket", e))
     }
 
-    /// Opens the desk of the node's life. Without one, for want of a descriptor, nobody can ask what the process is at.
+    /// Opens the desk of the node. If no descriptor is free there is no desk, and nobody can query the status of the process.
     pub fn open_desk(&self, epoch: Epoch, uid: Uid) {
         *lock(&self.list.desk) = Desk::open(epoch, uid).ok();
-        // So that the thread finds it.
+        // Has the thread notice it.
         ring(&self.list.calls);
     }
 
     /// Watches a bundle's descriptor.
     ///
     /// # Errors
-    /// If the kernel has no room for it. The bundle is to be removed again.
+    /// If the kernel has no room for it. The caller must remove the bundle then.
     pub fn add(&self, bundle: BundleId, fd: impl AsFd, signals: Arc<Signals>) -> Result<(), Error> {
         lock(&self.list.bundles).insert(bundle, Duty { signals, signal: None, deputy: None });
         self.list.watch(fd, token(bundle), ONE_EVENT)
@@ -281,9 +281,9 @@ impl Helper {
         Ok(())
     }
 
-    /// Watches for one event more: the bundle has looked at all there was.
+    /// Watches for one more event, after the bundle has handled all.
     pub fn rearm(&self, bundle: BundleId, fd: impl AsFd) {
-        // It cannot fail for a descriptor that is watched, unless the program closed the set.
+        // Fails only if the program closed the set: the descriptor is being watched.
         let _ = epoll::modify(self.list.epoll.checked(), fd, token(bundle), ONE_EVENT);
     }
 
@@ -292,8 +292,8 @@ impl Helper {
         self.list.watch_network(bundle, fd.as_fd())
     }
 
-    /// Has the process sent a signal when what an armed bundle would sleep on becomes readable. False if the kernel has no room
-    /// to watch it.
+    /// Has the process sent a signal when `fd`, on which an armed bundle would sleep, becomes readable. False if the kernel has no
+    /// room to watch it.
     pub fn send_when_readable(&self, bundle: BundleId, fd: BorrowedFd<'_>, signal: Signal) -> bool {
         if let Some(duty) = lock(&self.list.bundles).get_mut(&bundle) {
             duty.signal = Some(signal);
@@ -301,7 +301,7 @@ impl Helper {
         watch_once(&self.list.epoll, fd, u64::from(bundle.0) | ARMED).is_ok()
     }
 
-    /// Does not watch it any more.
+    /// Stops watching it.
     pub fn unwatch_network(&self, fd: impl AsFd) -> bool {
         self.list.forget(fd);
         true
@@ -325,14 +325,14 @@ impl Drop for Helper {
         ring(&self.list.stop);
         if let Some(thread) = self.thread.take() {
             if self.list.ends_within(most) {
-                // It panics nowhere; if it did, there is nothing left to end.
+                // The thread has no code that panics. If it did panic, nothing is left to clean up.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// Tells, when a thread ends in whatever way, that it has.
+/// Reports the end of the thread, even after a panic.
 struct AtEnd(Arc<Watchlist>);
 
 impl Drop for AtEnd {
@@ -343,7 +343,7 @@ impl Drop for AtEnd {
 }
 
 impl Watchlist {
-    /// Waits for the end of the thread. Says whether it came in time.
+    /// Waits for the thread to end. Returns whether it did in time.
     fn ends_within(&self, most: Duration) -> bool {
         let ended = self.ended.wait_timeout_while(lock(&self.has_ended), most, |has_ended| !*has_ended);
         *ended.unwrap_or_else(PoisonError::into_inner).0
@@ -355,9 +355,9 @@ impl Watchlist {
             .map_err(|e| Error::shortage("cannot have the helper watch a bundle", e))
     }
 
-    /// Does not watch a descriptor any more.
+    /// Stops watching a descriptor.
     fn forget(&self, fd: impl AsFd) {
-        // It fails if nobody watches it.
+        // Fails if it was not watched, which is fine.
         let _ = epoll::delete(self.epoll.checked(), fd);
     }
 
@@ -368,7 +368,7 @@ impl Watchlist {
         let mut due = None;
         let mut stuck = None;
         loop {
-            // An epoll set of the program's could have the number by now.
+            // If the program closed our set, one of its own may have the number now.
             if self.is_stopped.load(Ordering::SeqCst) || !self.epoll.is_ours_lately() {
                 return;
             }
@@ -376,13 +376,13 @@ impl Watchlist {
             let ready = match epoll::wait(&self.epoll, &mut events, most.as_ref()) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
-                // Only for a descriptor that is none: the program closed ours.
+                // Happens only if the program closed our descriptor.
                 Err(_) => return,
             };
             for event in ready.iter() {
                 match event.data.u64() {
                     STOP => return,
-                    // The desk is looked at in every turn.
+                    // Every turn checks the desk anyway.
                     CALLS => {}
                     OFFICE => stuck = self.answer_callers(),
                     DESK => self.hear_askers(),
@@ -404,12 +404,12 @@ impl Watchlist {
         if !office.service() {
             return Some(Instant::now() + STUCK);
         }
-        // It cannot fail for a descriptor that was watched before.
+        // Cannot fail: the descriptor was watched before.
         let _ = watch_once(&self.epoll, office.epoll(), OFFICE);
         None
     }
 
-    /// Somebody asks what the process is at.
+    /// Answers status queries.
     fn hear_askers(&self) {
         if let Some(desk) = &mut *lock(&self.desk) {
             desk.is_called();
@@ -417,7 +417,7 @@ impl Watchlist {
         self.at_desk(|desk, around| desk.hear(Instant::now(), around));
     }
 
-    /// Sees to whoever asks, if anybody does or may begin to.
+    /// Runs `run` at the desk, unless there is none or it is idle.
     fn at_desk<T>(&self, run: impl FnOnce(&mut Desk, &Around<'_>) -> T) -> Option<T> {
         let mut desk = lock(&self.desk);
         let desk = desk.as_mut().filter(|desk| !desk.is_idle())?;
@@ -427,14 +427,14 @@ impl Watchlist {
         Some(run(desk, &around))
     }
 
-    /// Leaves word for a bundle, and sees to it if its program computes.
+    /// Signals a bundle, and stands in for it if its program computes.
     fn pass_on(&self, token: u64, buffer: &mut Vec<u8>) {
         let bundle = BundleId(token as u32);
         let mut bundles = lock(&self.bundles);
         let Some(Duty { signals, signal, deputy }) = bundles.get_mut(&bundle) else { return };
         if token & ARMED != 0 {
             if let Some(signal) = signal.take() {
-                // It fails for no process but one that is gone.
+                // Cannot fail: the process is this one.
                 let _ = kill(nix::unistd::Pid::this(), signal);
             }
             return;
@@ -471,13 +471,13 @@ impl Watchlist {
     }
 }
 
-/// How long until then.
+/// The time left until `due`.
 fn until(due: Instant) -> Timespec {
     let left = due.saturating_duration_since(Instant::now());
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
-/// Room for what comes. Made when it is first needed.
+/// The buffer for packets, allocated when first needed.
 fn room(buffer: &mut Vec<u8>) -> &mut [u8] {
     if buffer.is_empty() {
         buffer.resize(RECEIVE_BYTES, 0);
@@ -493,12 +493,12 @@ fn token(bundle: BundleId) -> epoll::EventData {
     epoll::EventData::new_u64(bundle.0.into())
 }
 
-/// What a thread needs beside its stack: the standard library's stack for signals, and the C library's guard.
+/// Address space that a thread needs beside its stack: the standard library's signal stack and the C library's guard pages.
 const BESIDE_STACK_BYTES: usize = 256 << 10;
 
 /// Starts a thread with all signals blocked: the program's handlers run in the program's threads.
 ///
-/// Asks for address space first: the standard library ends the process if a thread has begun and there is none for its signal stack.
+/// Checks for address space first: the standard library aborts the process if a started thread gets no memory for its signal stack.
 pub(crate) fn spawn_without_signals(
     name: &str,
     stack_bytes: usize,
@@ -507,7 +507,7 @@ pub(crate) fn spawn_without_signals(
     has_address_space(stack_bytes.saturating_add(BESIDE_STACK_BYTES))?;
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let started = std::thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(run);
-    // It was in force a moment ago, so the kernel takes it.
+    // Cannot fail: this mask was in force a moment ago.
     let _ = before.thread_set_mask();
     started
 }

@@ -11,10 +11,10 @@ use weft_shm::Descriptor;
 /// One event, and then none until the descriptor is watched again.
 pub(crate) const ONE_EVENT: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
-/// Has a set tell one event more of a descriptor, whether it has watched it before or not.
+/// Has a set report one more event of a descriptor, whether or not the set has watched it before.
 ///
 /// # Errors
-/// If there is no room for it. `BADF` if the program closed the set.
+/// If the kernel has no room for it. `BADF` if the program closed the set.
 pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> Result<(), Errno> {
     let (set, token) = (set.checked(), epoll::EventData::new_u64(token));
     match epoll::modify(set, fd, token, ONE_EVENT) {
@@ -26,8 +26,8 @@ pub(crate) fn watch_once(set: &Descriptor, fd: BorrowedFd<'_>, token: u64) -> Re
 /// A socket in an epoll set, which it leaves before it is closed.
 ///
 /// A set forgets closed sockets by itself, but Linux since 6.10 lets a thread that waits for the set, or for a set around it,
-/// hold the socket for a moment; if the socket is closed just then, it lives on until that thread wakes up, and its other end
-/// does not hear that it was closed.
+/// hold the socket for a moment; if the socket is closed just then, it lives on until that thread wakes up, and its other end does
+/// not see the close.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// `None` only when it was taken out.
@@ -36,7 +36,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back, with what the kernel said.
+    /// Puts a socket into a set. If the kernel has no room for it, the socket comes back with the kernel's error.
     pub fn new(
         socket: Socket,
         set: &Arc<Descriptor>,
@@ -57,7 +57,7 @@ impl Watched {
     }
 
     fn forget(&self, socket: &Socket) {
-        // It is in the set, and so cannot be missing.
+        // Cannot fail: the socket is in the set.
         let _ = epoll::delete(self.set.checked(), socket);
     }
 }
