@@ -41,7 +41,7 @@ pub(crate) trait Face: Client<Outlet> {
     /// Drops all state of an endpoint that was freed.
     fn remove(&mut self, endpoint: Endpoint);
 
-    /// Number of messages that the program takes for sent and that wait in the face.
+    /// Number of messages that the program considers sent but that wait in the face.
     fn unsent(&self) -> usize {
         0
     }
@@ -89,8 +89,8 @@ macro_rules! faces {
                 }
             }
 
-            /// Delivers a message that has no Active Message handler. A direct call for each face: this is the way of every
-            /// tagged message.
+            /// Delivers a message that has no Active Message handler. Calls each face directly: every tagged message takes this
+            /// path.
             #[inline(never)]
             fn deliver_elsewhere(&mut self, state: &mut State<Outlet>, delivery: &Delivery<'_>) -> Result<(), Reason> {
                 let seat = self.seats.get(delivery.endpoint.index()).and_then(Option::as_ref);
@@ -101,7 +101,7 @@ macro_rules! faces {
                 }
             }
 
-            /// Number of messages that the program takes for sent and that wait in a face.
+            /// Number of messages that the program considers sent but that wait in a face.
             pub fn unsent(&self) -> usize {
                 0 $(+ Face::unsent(&self.$name))*
             }
@@ -143,7 +143,7 @@ impl<H: Threads> Faces<H> {
         let done = now();
         if let Some(recorder) = self.am.recorder() {
             match delivery.kind() {
-                // The engine has replied within.
+                // The engine has already replied.
                 MessageKind::Request if taken.is_ok() => {
                     recorder.answering.put(place, What { operation: None, region }, [seen]);
                     recorder.end_answer(place, done, done);
@@ -156,7 +156,7 @@ impl<H: Threads> Faces<H> {
         taken
     }
 
-    /// Whether a poll can run code of the program's. True for good once a handler was set.
+    /// Whether a poll can run the program's code. Stays true once a handler was set.
     pub fn may_run_handlers(&self) -> bool {
         self.am.may_run_handlers() || self.memory.may_run_handlers()
     }
@@ -237,7 +237,7 @@ impl<H: Threads> Faces<H> {
         if !self.face(kind).is_closed(endpoint) {
             return false;
         }
-        // Until now peers could call it, which the answers to its last words need.
+        // Peers could call it until now, because they answer its last messages.
         if let Ok(name) = state.name(endpoint) {
             self.node.office().remove_endpoint(name.endpoint);
         }

@@ -1,19 +1,19 @@
-//! The end of a bundle: it says its last words, and waits within a bound until they are out.
+//! The end of a bundle: it sends its last messages, and waits for a limited time until they are out.
 
 use super::wait::NAP_MOST;
 use super::{Bundle, Threads};
 use std::time::{Duration, Instant};
 
 impl<H: Threads> Bundle<H> {
-    /// Ends the bundle, as dropping it does, but waits for `most` at most. Returns the number of messages that were sent and may be
-    /// lost: they are not in memory that the bundle shares with the peer, and the peer's host has not acknowledged them; or they came
-    /// back meanwhile. A few before them may be counted too, of which the peer has not said yet that its program took them. Blocks.
+    /// Ends the bundle, as dropping it does, but waits for `most` at most. Returns the number of sent messages that may be lost:
+    /// messages that are not in memory shared with the peer and that the peer's host has not acknowledged, and messages that came
+    /// back meanwhile. It may also count a few earlier messages whose reception the peer has not confirmed yet. Blocks.
     ///
-    /// A bundle that ends frees its endpoints, so that what arrives for them goes back to its senders. It tells peers what it has
-    /// taken, and sends its replies, the requests that ended without one, and the messages that wait in tagged endpoints. Receivers'
-    /// programs need not have taken its messages when it is gone; [`Bundle::drain`] waits for that. A bundle that is dropped waits for
-    /// 3 s at most, or for what `WEFT_LINGER` or [`Settings::linger`](crate::Settings::linger) says. It does not wait at all while
-    /// its thread panics, or in a forked child.
+    /// A bundle that ends frees its endpoints, so that messages that arrive for them go back to their senders. It tells peers which
+    /// messages it has taken, sends its replies and the messages queued in tagged endpoints, and reports the requests that ended
+    /// without a reply. The receiving programs may not have taken its messages yet when it is gone; [`Bundle::drain`] waits for
+    /// that. A dropped bundle waits for 3 s at most, or for the time set by `WEFT_LINGER` or
+    /// [`Settings::linger`](crate::Settings::linger). It does not wait at all while its thread panics, or in a forked child.
     ///
     /// ```
     /// use std::time::Duration;
@@ -30,7 +30,7 @@ impl<H: Threads> Bundle<H> {
         self.end(most)
     }
 
-    /// Says the last words. Later calls do nothing.
+    /// Sends the last messages. Later calls do nothing.
     fn end(&mut self, most: Duration) -> u64 {
         if std::mem::replace(&mut self.has_ended, true) || self.life.is_over() || std::thread::panicking() {
             return 0;
@@ -38,7 +38,7 @@ impl<H: Threads> Bundle<H> {
         self.faces.am.has_ended = true;
         let lost_before = self.faces.tagged.lost();
         for endpoint in self.faces.endpoints() {
-            // It fails for an endpoint that is moving to another bundle, which goes on there.
+            // Fails for an endpoint that is moving to another bundle, and lives on there.
             let _ = self.free(endpoint);
         }
         let (begin, unclaimed_before) = (Instant::now(), self.faces.unclaimed);
@@ -48,14 +48,14 @@ impl<H: Threads> Bundle<H> {
         }
         self.end_naps(naps);
         let unsent = self.core.state().queued() + self.faces.unsent() as u64;
-        // What came back meanwhile, from peers that were lost, is for endpoints that are no more.
+        // Messages that came back meanwhile, from lost peers, belong to endpoints that no longer exist.
         let came_back = self.faces.unclaimed.wrapping_sub(unclaimed_before);
         let left = unsent + came_back + (self.faces.tagged.lost() - lost_before) + self.home.say_goodbye();
         self.home.node().count_unsettled(left);
         left
     }
 
-    /// Sends what there is to say, as far as there is room. Returns true if nothing is left, and other hosts have acknowledged it.
+    /// Sends what is left, as far as there is room. Returns true if nothing is left and other hosts have acknowledged everything.
     fn has_said_all(&mut self) -> bool {
         if self.signals.are_raised() {
             self.poll_seldom();

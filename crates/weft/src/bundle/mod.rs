@@ -39,18 +39,18 @@ use weft_wire::{Key, Name};
 /// Approximate number of messages that one poll takes at most.
 const BUDGET: u32 = 256;
 
-/// Idle polls between two looks at the set-up sockets if there is no helper. They take a few microseconds.
+/// Idle polls between two checks of the set-up sockets if there is no helper. They take a few microseconds.
 const LOOK_EVERY: u32 = 1024;
 
-/// Idle polls between two looks at the set-up sockets while a session is being set up, even if there is a helper.
+/// Idle polls between two checks of the set-up sockets while a session is being set up, even if there is a helper.
 const LOOK_EVERY_SETUP: u32 = 16;
 
-/// Messages after which a busy bundle looks at the network, and at the set-up sockets if there is no helper. Messages
-/// are counted, not polls: a process that shares its core makes few polls, and each of them takes many messages.
+/// Messages after which a busy bundle polls the network, and checks the set-up sockets if there is no helper. Messages are counted,
+/// not polls: a process that shares its core makes few polls, and each of them takes many messages.
 const LOOK_EVERY_BUSY: u32 = 1 << 14;
 
-/// Seldom turns (one every [`LOOK_EVERY_SETUP`] idle polls) between two rests: some tenths of a second. A rest gives
-/// unused arenas back, and looks at the sockets in case the helper gets no processor time.
+/// Seldom turns (one every [`LOOK_EVERY_SETUP`] idle polls) between two rests: some tenths of a second. A rest gives unused arenas
+/// back, and checks the sockets in case the helper gets no processor time.
 const REST_AFTER: u32 = 1 << 20;
 
 /// A bundle of endpoints that one thread at a time uses. No call takes a lock.
@@ -89,22 +89,22 @@ pub struct Bundle<H: Threads = OneThread> {
     pub(crate) life: Life,
     /// Signals from the helper and from other threads.
     pub(crate) signals: Arc<Signals>,
-    /// Messages taken since the last look at the network and the sockets.
+    /// Messages taken since the network and the sockets were last checked.
     busy: u32,
     /// Polls in a row that found nothing. The state has it too, for clients.
     idle: u32,
-    /// The helper reported that sockets are readable, and does not watch them until the bundle has looked.
+    /// The helper reported that sockets are readable, and does not watch them until the bundle has checked them.
     owes_look: bool,
     /// Seldom turns since the last rest.
     restless: u32,
-    /// Polls until the next look at the network. A send that leaves packets unsent sets it to zero.
+    /// Polls until the network is polled next. A send that leaves packets unsent sets it to zero.
     net_turns: Arc<AtomicU32>,
     sleeper: Sleeper,
     /// How long it lingers when it is dropped.
     linger: Duration,
     /// It has said goodbye.
     has_ended: bool,
-    /// A report to write over, so that reports allocate nothing.
+    /// A used report to overwrite, so that reports allocate nothing.
     spare_report: Option<Box<Told>>,
 }
 
@@ -187,7 +187,7 @@ impl<H: Threads> Bundle<H> {
     pub fn free(&mut self, endpoint: Endpoint) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_here(endpoint)?;
-        // It fails for an endpoint that lives in another bundle.
+        // Fails if the endpoint lives in another bundle.
         self.name(endpoint)?;
         Ok(self.faces.close(self.core.state_mut(), endpoint)?)
     }
@@ -222,8 +222,8 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_key(endpoint, key)?)
     }
 
-    /// Sets who may send to the endpoint: see [`Admission`]. The default is every process of its own user that knows its key. The endpoint
-    /// can call the same users of this host only, because their answers come back to it.
+    /// Sets who may send to the endpoint: see [`Admission`]. By default it admits every process of its own user that knows its key.
+    /// On this host, the endpoint can also only call processes of the users that it admits, because their answers come back to it.
     ///
     /// ```
     /// use weft::{Admission, Bundle, Key, Node};
@@ -297,8 +297,8 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// As [`Bundle::map`], for an endpoint that may admit callers without its key ([`Admission::OwnUserWithoutKey`],
-    /// [`Admission::Anybody`]). Such an endpoint cannot show that it knows the `key` that you have, and need not. Then only the user that
-    /// the name states, as the kernel confirms it, says who answers, and the answerer is told the key. Without one, use [`Key::NONE`].
+    /// [`Admission::Anybody`]). Such an endpoint need not prove that it knows the `key` that you have. Then only the name's user,
+    /// which the kernel confirms, tells who answers; and whoever answers learns the key. If you have no key, use [`Key::NONE`].
     pub fn map_unproven(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
@@ -335,7 +335,7 @@ impl<H: Threads> Bundle<H> {
     #[inline(always)]
     fn advance(&mut self) -> u32 {
         let mut work = self.core.poll(BUDGET, &mut self.faces);
-        // Relaxed, here as elsewhere: the value only decides when to look.
+        // Relaxed, here as elsewhere: the value only decides when to poll the network.
         match self.net_turns.load(Ordering::Relaxed).checked_sub(1) {
             Some(turns) => self.net_turns.store(turns, Ordering::Relaxed),
             None => work += self.look_at_network(),
@@ -415,7 +415,7 @@ impl<H: Threads> Bundle<H> {
         self.poll_until_within(limit, Bundle::is_settled)
     }
 
-    /// Sends what waits in this process, as far as there is room. Returns true if nothing is left. Does not block.
+    /// Sends messages that are queued in this process, as far as there is room. Returns true if nothing is left. Does not block.
     pub fn flush(&mut self) -> bool {
         self.expect_own();
         let is_done = self.core.state_mut().flush() && self.faces.unsent() == 0;
@@ -431,9 +431,9 @@ impl<H: Threads> Bundle<H> {
 
     /// Takes the oldest event. Does not block.
     ///
-    /// Events wait in a queue of [`Settings::events_bytes_most`] bytes. From its first call of this on, or once it has asked for a
-    /// completion, the program *listens*: no event is lost, and while the queue is full sends return [`SendError::Full`]. Without that
-    /// the oldest events are dropped, and [`Counters::events_dropped`] counts them. [`Event`] says more.
+    /// Events wait in a queue of [`Settings::events_bytes_most`] bytes. Once the program has called this, or has asked for a
+    /// completion, it *listens*: no event is lost, and while the queue is full, sends return [`SendError::Full`]. As long as it
+    /// does not listen, the oldest events are dropped, and [`Counters::events_dropped`] counts them. See [`Event`].
     ///
     /// ```
     /// use weft::{Bundle, Certainty, Event, Key, Node, Reason};
@@ -483,7 +483,7 @@ impl<H: Threads> Bundle<H> {
     /// Returns whether every message sent has ended. If not, asks receivers to report.
     fn is_settled(&mut self) -> bool {
         if self.signals.are_raised() {
-            // Replies of other threads, and requests whose token was dropped.
+            // Takes replies of other threads, and requests whose token was dropped.
             self.poll_seldom();
         }
         let state = self.core.state_mut();
@@ -494,8 +494,8 @@ impl<H: Threads> Bundle<H> {
         settled
     }
 
-    /// Repeats a send until there is room, for at most `limit` if there is one. Gives up while the program is to take events:
-    /// waiting makes no room for those.
+    /// Repeats a send until there is room, for at most `limit` if there is one. Gives up if the event queue is full: waiting does
+    /// not empty it.
     pub(crate) fn insist(
         &mut self,
         limit: Option<Duration>,
@@ -536,7 +536,7 @@ impl<H: Threads> Bundle<H> {
         let raised = self.signals.take();
         self.sleeper.took_word |= raised != 0;
         if raised & Signals::LETTERS != 0 {
-            // First: letters tell which endpoints have left, and other bundles may hand back messages for those
+            // Before the post: letters tell which endpoints have left, and other bundles may hand back messages for those
             // endpoints.
             self.faces.am.read_letters(self.core.state_mut());
             self.read_post();
@@ -547,7 +547,7 @@ impl<H: Threads> Bundle<H> {
             self.home.wake_network();
             self.net_turns.store(0, Ordering::Relaxed);
         }
-        // The flag stays set until the look is done: a handler of a lost session may panic before.
+        // The flag stays set until the sockets are checked: a handler of a lost session may panic before that.
         self.owes_look |= raised & Signals::SOCKETS != 0;
         let urgent = self.core.has_broken() || self.core.state().has_calls() || self.home.is_busy();
         let due = !self.home.is_watched() && (self.busy >= LOOK_EVERY_BUSY || self.idle % LOOK_EVERY == 0);
@@ -568,7 +568,7 @@ impl<H: Threads> Bundle<H> {
         }
         if self.busy >= LOOK_EVERY_BUSY {
             self.busy = 0;
-            // Polls that take many messages take longer, so fewer polls may pass between two looks at the network.
+            // Polls that take many messages take longer, so the network must be polled after fewer of them.
             self.net_turns.store(0, Ordering::Relaxed);
         }
         if rests {

@@ -1,7 +1,7 @@
-//! Waiting: a wait spins for as long as that has paid lately, then sleeps until something comes.
+//! Waiting: a wait spins for as long as spinning has paid off recently, then sleeps until something arrives.
 //!
-//! A wake-up costs a hundred times as much as a message, so a wait begins by polling. How long it spins is learnt. If
-//! recent waits ended soon, it spins for about as long as a wake-up takes, which costs at most twice the best choice.
+//! A wake-up costs a hundred times as much as a message, so a wait begins by polling. How long it spins is learned from recent
+//! waits. If recent waits ended soon, it spins for about as long as a wake-up takes, which costs at most twice the best choice.
 //! Otherwise it spins for a moment only. While it spins, it yields the core to other threads.
 
 use super::{Bundle, Threads, LOOK_EVERY_SETUP, REST_AFTER};
@@ -36,22 +36,22 @@ pub(super) const YIELD_EVERY: Duration = Duration::from_micros(4);
 /// If a yield takes longer than this, other threads want the core.
 pub(super) const YIELD_LONG: Duration = Duration::from_micros(30);
 
-/// Number of waits that do not spin long after the core was found contended.
+/// After the core was found contended, this many waits do not spin long.
 const CROWDED_WAITS: u32 = 16;
 
-/// Largest number of sleeps that begin without a yield after yields that did not pay.
+/// Largest number of sleeps that begin without a yield after yields that did not pay off.
 const CROWDED_MOST: u32 = 1024;
 
-/// An answer that comes after this time was not worth yielding for: that is the time slice of a thread that computes.
+/// If an answer takes longer than this, yielding did not pay off: a computing thread took its time slice.
 const YIELD_FUTILE: Duration = Duration::from_millis(1);
 
 /// A program that only polls yields the core this long after it may have woken a peer, then after twice the time, and so on.
 const POLLED_FIRST: Duration = Duration::from_micros(20);
 
-/// Time since then after which it yields no more.
+/// It stops yielding this long after it may have woken a peer.
 const POLLED_LAST: Duration = Duration::from_millis(8);
 
-/// Polls between two readings of the clock: as many as cause one seldom turn.
+/// Polls between two readings of the clock: as many as there are to a seldom turn.
 const POLLS_PER_LOOK: u32 = LOOK_EVERY_SETUP;
 
 /// Polls between arming and sleeping, even if spinning is switched off. The answer to the last message often arrives
@@ -73,9 +73,9 @@ const REST_SLEPT: Duration = Duration::from_millis(300);
 /// The longest sleep of calls that wait for something that may cause no wake-up.
 pub(super) const NAP_MOST: Duration = Duration::from_millis(1);
 
-/// The longest sleep of a call that has waited this long for something that may cause no wake-up. It grows with the time
-/// waited, so a peer that stands still for a minute costs a few wake-ups a second, and what it does then is seen late by
-/// an eighth of that time at most.
+/// The longest sleep of a call that has waited this long for something that may cause no wake-up. It grows with the time waited. So
+/// waiting for a peer that is stopped for a minute costs only a few wakeups a second, and the delay until its next action is
+/// noticed is at most an eighth of the time waited.
 pub(super) fn patience(waited: Duration) -> Duration {
     (waited / 8).clamp(NAP_MOST, SLEEP_MOST)
 }
@@ -83,10 +83,10 @@ pub(super) fn patience(waited: Duration) -> Duration {
 /// Events taken from the epoll set at once. If there are more, the next wait returns them at once.
 const EVENTS_MOST: usize = 8;
 
-/// More polls than a wake-up for a message or two takes.
+/// More polls than a wakeup for a message or two needs.
 const POLLS_OF_A_MOMENT: u32 = 64;
 
-/// The tag of the eventfd in the epoll set. It is no signal: the bells tell who sent.
+/// The tag of the eventfd in the epoll set. It is not a signal: the bells tell who sent.
 pub(super) const WAKER: u32 = 1 << 31;
 
 /// Why a wait ended.
@@ -96,7 +96,7 @@ pub enum Waited {
     Messages(u32),
     /// Events came; [`Bundle::next_event`] returns them.
     Events,
-    /// The time is over, or a [`Waker`] ended the wait.
+    /// The time is up, or a [`Waker`] ended the wait.
     Nothing,
 }
 
@@ -209,8 +209,8 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().set_event_mask(endpoint, mask)?)
     }
 
-    /// Sets the longest time that a wait spins before it sleeps. By default it is 50 µs while spinning pays. With zero
-    /// a wait polls a few times and then sleeps: this needs the least processor time, and each message costs a wake-up.
+    /// Sets the longest time that a wait spins before it sleeps. By default it is 50 µs while spinning pays off. With zero a wait
+    /// polls a few times and then sleeps: this needs the least processor time, and each message costs a wakeup.
     pub fn set_spin_limit(&mut self, most: Duration) {
         self.sleeper.spin_most = Some(most);
     }
@@ -227,8 +227,8 @@ impl<H: Threads> Bundle<H> {
     /// Returns false if there was something to do: messages may have been taken, events may have come. Handle them and
     /// call again.
     ///
-    /// Returns true if the bundle is armed. Then don't poll until the descriptor is readable or [`Bundle::wait_limit`] is
-    /// over. There is a limit because nobody runs the protocol's timers meanwhile.
+    /// Returns true if the bundle is armed. Then don't poll until the descriptor is readable or [`Bundle::wait_limit`] has passed.
+    /// There is a limit because nobody runs the protocol's timers meanwhile.
     pub fn arm(&mut self) -> bool {
         self.expect_own();
         // Take pending events out of the epoll set, so that the descriptor becomes unreadable.
@@ -237,7 +237,7 @@ impl<H: Threads> Bundle<H> {
         self.home.get_up();
         let since = std::mem::replace(&mut self.sleeper.told, self.core.state().tally()).without_room();
         let is_armed = self.lie_down(since) == (Waited::Nothing, true);
-        // The deputy may rest since, and nobody watches our sockets: this sets it to work again.
+        // The deputy may have begun to rest, and then nobody watches our sockets: put it back to work.
         self.home.get_up();
         let was_nudged = std::mem::take(&mut self.sleeper.is_nudged) | std::mem::take(&mut self.sleeper.kept_nudge);
         is_armed && !was_nudged
@@ -255,7 +255,7 @@ impl<H: Threads> Bundle<H> {
     /// # Errors
     /// If there is no such signal, or no helper that could send it.
     pub fn arm_signal(&mut self, signal: i32) -> Result<bool, Error> {
-        let way_out = "take the number of a signal that programs may use, as SIGUSR1 or SIGIO";
+        let way_out = "pass the number of a signal that programs may use, such as SIGUSR1 or SIGIO";
         let signal = Signal::try_from(signal).map_err(|e| Error::system("cannot have that signal sent", e, way_out))?;
         if !self.arm() {
             return Ok(false);
@@ -270,7 +270,7 @@ impl<H: Threads> Bundle<H> {
         self.sleep_limit(NAP_MOST)
     }
 
-    /// As [`Bundle::wait_limit`], with the longest sleep while something waits for room, because nobody wakes us for that.
+    /// Like [`Bundle::wait_limit`]. While something waits for room, the limit is `for_room`, because nobody wakes us for that.
     pub(super) fn sleep_limit(&self, for_room: Duration) -> Duration {
         let mut most = SLEEP_MOST.min(self.home.until_due().unwrap_or(SLEEP_MOST));
         if let Some(left) = self.faces.memory.until_end() {
@@ -285,14 +285,15 @@ impl<H: Threads> Bundle<H> {
         most
     }
 
-    /// Whether something waits that causes no wake-up: room in a ring, or a peer that can be called.
+    /// Whether something is pending whose end causes no wakeup: room in a ring, or a peer that can be called again.
     pub(super) fn waits_for_room(&self) -> bool {
         self.core.state().has_unfinished() || self.home.has_retries()
     }
 
-    /// Polls, and dozes if nothing comes. Room for a send ends it too, whatever the endpoints' masks say. For calls that a [`Waker`] does not end: a nudge that comes meanwhile ends
-    /// the next wait. `begin` is the start of the current series of fruitless polls; the clock is not read while
-    /// messages come. `most` says how long a sleep may be, given the time since then; it is no longer than `left`.
+    /// Polls, and dozes if nothing comes. Room for a send ends it too, whatever the endpoints' masks say. Used by calls that a
+    /// [`Waker`] does not end: a nudge during such a call ends the next wait. `begin` is the start of the current series of
+    /// fruitless polls; while messages come, the clock is not read. `most` gives the longest sleep for the time since `begin`; a
+    /// sleep never exceeds `left`.
     pub(super) fn nap(&mut self, begin: &mut Option<Instant>, most: fn(Duration) -> Duration, left: Duration) {
         let since = self.core.state().tally();
         if self.poll_a_few(since) != Waited::Nothing {
@@ -312,8 +313,8 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Spins for what is left of the wait's spinning time, then sleeps at most once. Returns what came since `since`.
-    /// After the last doze the caller tells the home that the bundle is up.
+    /// Spins for the rest of the wait's spinning time, then sleeps at most once. Returns what came since `since`. After the last
+    /// doze the caller tells the home that the bundle is up.
     fn doze(&mut self, begin: Instant, since: Tally, most: Duration) -> Waited {
         let spin = self.sleeper.spin_after(begin.elapsed()).min(most);
         let dozed = Instant::now();
@@ -366,9 +367,9 @@ impl<H: Threads> Bundle<H> {
         self.home.sends().wrapping_add(weft_shm::wakes_by_this_thread())
     }
 
-    /// Yields the core now and then after a peer may have been woken, as polls find nothing. The kernel often wakes a peer on the
-    /// core of the thread that sent to it, and a thread that polls sleeps never: the peer would have to wait until this
-    /// thread's time slice ends.
+    /// While polls find nothing, yields the core from time to time after a peer may have been woken. The kernel often wakes a peer
+    /// on the core of the thread that sent to it. A polling thread never sleeps, so the peer would have to wait until this thread's
+    /// time slice ends.
     pub(super) fn give_way_while_polling(&mut self) {
         let wakes = self.wakes();
         let polled = &mut self.sleeper.polled;
@@ -389,8 +390,8 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// Yields the core, then polls. The kernel often wakes a peer on the core of the thread that sent to it. The peer then
-    /// runs now, and answers before this thread has made ready to sleep.
+    /// Yields the core, then polls. The kernel often wakes a peer on the core of the thread that sent to it. The peer then runs
+    /// now, and answers before this thread goes to sleep.
     fn give_way(&mut self, since: Tally) -> Waited {
         let begin = Instant::now();
         std::thread::yield_now();
@@ -479,7 +480,7 @@ impl<H: Threads> Bundle<H> {
         self.restless = self.restless.saturating_add(turns.try_into().unwrap_or(u32::MAX));
     }
 
-    /// Makes ready to sleep. Returns what the last polls brought, and whether the bundle may sleep now.
+    /// Prepares to sleep. Returns the result of the last polls, and whether the bundle may sleep now.
     pub(super) fn lie_down(&mut self, since: Tally) -> (Waited, bool) {
         if self.home.is_busy() || self.core.state().has_calls() {
             self.home.service(&mut self.core, &mut self.faces);
@@ -517,8 +518,8 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// The same for a moment, in which the network takes the bundle for asleep: nobody stands in for it until the bundle sleeps again, its
-    /// sockets are watched on, and polls do not look at them.
+    /// The same for a brief moment, without telling the network. The deputy does not stand in for the bundle until it sleeps again,
+    /// its sockets stay watched, and polls skip them.
     pub(super) fn get_up_for_a_moment(&mut self, told: u32) {
         self.stop_sleeping(told);
         let turns = self.net_turns.load(Ordering::Relaxed);
@@ -552,7 +553,7 @@ impl<H: Threads> Bundle<H> {
         if !self.sleeper.watches_sockets && !self.home.is_stuck() {
             self.sleeper.watches_sockets = watch_once(set, self.home.sockets(), Signals::SOCKETS.into()).is_ok();
         }
-        // What has not told anything since is watched still.
+        // Sockets that have not fired are still watched.
         let made = self.home.network_sockets_made();
         if self.sleeper.watches_network != Some(made) {
             let watches = self.home.for_network(|socket| watch_once(set, socket, Signals::DATAGRAMS.into()).is_ok());
@@ -565,7 +566,8 @@ impl<H: Threads> Bundle<H> {
 /// Waits on the epoll set for at most `most`. Returns the signals that came, with [`WAKER`] if a peer woke us; zero
 /// after a timeout.
 ///
-/// If the program closed the set by its number, this naps: the rings can still be polled, and messages come late.
+/// If the program closed the set by its number, this only sleeps briefly: the rings can still be polled, but messages are noticed
+/// late.
 pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
     if !set.is_ours_lately() {
         std::thread::sleep(most.min(NAP_MOST));
@@ -575,7 +577,7 @@ pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
     let mut most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     let is_short = most.tv_sec == 0 && (1..1_000_000).contains(&most.tv_nsec);
     if is_short {
-        // The call below takes whole milliseconds, and one that is more exact has come with Linux 5.11.
+        // `epoll_wait` takes whole milliseconds. A more precise call exists only since Linux 5.11, so use `poll` first.
         let mut set = [PollFd::new(set, PollFlags::IN)];
         if !poll(&mut set, Some(&most)).is_ok_and(|ready| ready > 0) {
             return 0;
@@ -588,7 +590,7 @@ pub(super) fn listen(set: &Descriptor, most: Duration) -> u32 {
     }
 }
 
-/// What a bundle sleeps on, and what it has learnt of its waits.
+/// The epoll set that a bundle sleeps on, and the statistics of its waits.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub set: Arc<Descriptor>,
@@ -597,7 +599,7 @@ pub(super) struct Sleeper {
     pub spin_most: Option<Duration>,
     /// The epoll set watches the sockets of set-up and deaths.
     watches_sockets: bool,
-    /// It watches those of the network, of which so many had been made.
+    /// It watches the sockets of the network. The number tells how many had been made then.
     watches_network: Option<u32>,
     /// The last barrier took effect.
     is_sure: bool,
@@ -605,18 +607,18 @@ pub(super) struct Sleeper {
     told: Tally,
     /// A waker ends the current wait.
     pub is_nudged: bool,
-    /// A waker came during a call that it does not end; it ends the next wait.
+    /// A waker fired during a call that it does not end; it ends the next wait.
     pub kept_nudge: bool,
     /// A poll took signals of other threads.
     pub took_word: bool,
-    /// What [`Bundle::wakes`] was when the bundle last thought of yielding the core.
+    /// The value of [`Bundle::wakes`] when the bundle last considered yielding the core.
     wakes: u32,
     pub courtesy: Courtesy,
     pub polled: Polled,
 }
 
 impl Sleeper {
-    /// How long a wait spins that began this long ago. It spins at its beginning, and not again between its sleeps.
+    /// How much longer a wait spins that began `time` ago. It spins at its beginning, and not again between its sleeps.
     pub fn spin_after(&self, time: Duration) -> Duration {
         let spin = match time > SPIN_MOST {
             true => Duration::ZERO,
@@ -649,7 +651,7 @@ impl Sleeper {
     }
 }
 
-/// How long recent waits lasted, and so how long the next one spins.
+/// How long recent waits lasted, which decides how long the next one spins.
 #[derive(Debug, Default)]
 pub(super) struct Habit {
     /// The last 16 waits, the latest in the lowest bit: 1 if it was short.
@@ -679,21 +681,21 @@ impl Habit {
 /// When a program that only polls yields the core.
 #[derive(Debug, Default)]
 pub(super) struct Polled {
-    /// What [`Bundle::wakes`] was at the last look.
+    /// The value of [`Bundle::wakes`] at the last check.
     wakes: u32,
-    /// When a look first saw that. None after [`POLLED_LAST`].
+    /// When a check first saw that value. None after [`POLLED_LAST`].
     since: Option<Instant>,
     /// Time since then at which the next yield is due.
     next: Duration,
     /// The bundle is polled under a lock. The polling thread yields after it has freed the lock.
     pub is_shared: bool,
-    /// A yield is due then.
+    /// A yield is due once the lock is free.
     pub is_due: bool,
 }
 
-/// Whether yielding the core before a sleep pays. It does if the peer runs and answers. It costs much if a thread that
-/// computes gets the core instead: such a thread keeps it for milliseconds, and a message that comes meanwhile takes it
-/// back from that thread only if this one sleeps.
+/// Whether yielding the core before a sleep pays off. It does if the peer runs and answers. It is expensive if a computing thread
+/// gets the core instead: that thread keeps it for milliseconds, and only a sleeping thread gets the core back when a message
+/// arrives.
 #[derive(Debug, Default)]
 pub(super) struct Courtesy {
     /// Sleeps left that begin without a yield.
@@ -709,7 +711,7 @@ impl Courtesy {
         may
     }
 
-    /// The core came back after this time, with or without an answer.
+    /// This thread got the core back after this time, with or without an answer.
     pub fn gave_way(&mut self, time: Duration, is_answered: bool) {
         let was_bad = time > if is_answered { YIELD_FUTILE } else { YIELD_LONG };
         self.last = if was_bad { (self.last * 2).clamp(CROWDED_WAITS, CROWDED_MOST) } else { 0 };

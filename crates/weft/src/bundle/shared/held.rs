@@ -11,7 +11,7 @@ pub struct Held<'a> {
     after: After<'a>,
 }
 
-/// The work that waits until the lock is free.
+/// The work to do once the lock is free.
 struct After<'a> {
     common: &'a Common,
     tell: Tell,
@@ -36,8 +36,8 @@ impl Drop for Held<'_> {
 }
 
 impl SharedBundle {
-    /// Takes the lock for several calls, which cost one lock each otherwise. Other threads wait until the result is dropped, and other
-    /// calls of this thread return [`InHandler`]. Blocks while another thread has the lock.
+    /// Takes the lock once for several calls, which would otherwise lock once each. Other threads wait until the result is dropped,
+    /// and other calls of this thread return [`InHandler`]. Blocks while another thread has the lock.
     ///
     /// # Errors
     /// [`InHandler`].

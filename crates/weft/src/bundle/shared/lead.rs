@@ -11,7 +11,7 @@ use weft_core::Tally;
 /// A sleeping leader is woken for a deadline that is nearer than its own by more than this.
 const SOONER: Duration = Duration::from_micros(100);
 
-/// The longest time that a follower sleeps before it looks itself: bounds the delay if a panic ended the leader.
+/// The longest time that a follower sleeps before it polls itself: bounds the delay if a panic ended the leader.
 const FOLLOW_MOST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub(super) struct Inner {
     pub(super) visits: u64,
     /// The service thread leads.
     pub(super) serves: bool,
-    /// A thread that waits wants to lead in its place, and has told it.
+    /// A waiting thread wants to lead instead, and has told the service thread.
     pub(super) lead_is_wanted: bool,
     /// The service thread sleeps until the lead is free.
     pub(super) service_rests: bool,
-    /// The service thread was awake, and the network was not told: whoever polls next tells it.
+    /// The service thread got up and did not tell the network. The next thread that polls must tell it.
     pub(super) lies: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Inner {
 pub(super) enum Lead {
     Free,
     Awake,
-    /// It sleeps, at the latest until this time. If more waits for room meanwhile, it is to sleep for no longer than this.
+    /// It sleeps, at the latest until this time. If more messages wait for room meanwhile, it must not sleep longer than this.
     Asleep(Instant, Duration),
 }
 
@@ -109,7 +109,7 @@ impl Common {
         }
         locked.lead = Lead::Free;
         match locked.may_lie() {
-            // It leads again at once, or looks in a millisecond.
+            // The service thread leads again at once, or checks in a millisecond.
             true => locked.lies = true,
             false => locked.get_up(),
         }
@@ -236,8 +236,8 @@ impl Inner {
         self.bundle.home.get_up();
     }
 
-    /// Whether the network need not know that this thread is awake: it is the service thread, and runs no code of the program, so it is
-    /// done in a moment. To tell the network, and to have it rest again, takes the helper a wake-up and both of them system calls.
+    /// Whether the network need not know that this thread is awake: it is the service thread and runs no code of the program, so it
+    /// sleeps again soon. Telling the network would cost a wakeup of the helper and several system calls.
     fn may_lie(&self) -> bool {
         self.serves && !self.bundle.faces.may_run_handlers()
     }

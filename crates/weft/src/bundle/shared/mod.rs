@@ -323,7 +323,7 @@ impl SharedBundle {
         self.with(|bundle| bundle.set_spin_limit(most))
     }
 
-    /// Returns what ends waits: the current wait of each handle, or the next if there is none.
+    /// Returns a [`Waker`]. It ends the current wait of each handle, or the next if there is none.
     pub fn waker(&self) -> Waker {
         self.common.waker.clone()
     }
@@ -403,7 +403,7 @@ impl SharedBundle {
         Ok(())
     }
 
-    /// Waits for what comes since `since`. Returns the current tally too.
+    /// Waits until something has come since `since`. Returns the current tally too.
     fn doze(&self, since: Tally, nudges: Option<u64>, most: Duration) -> Result<(Waited, Tally), InHandler> {
         let common = &*self.common;
         let mut locked = common.lock()?;

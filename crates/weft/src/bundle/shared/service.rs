@@ -1,8 +1,8 @@
 //! The service thread of a shared bundle: it polls while the program does not, so that peers reach its regions while it computes.
 //!
-//! The program comes first. While its threads poll or wait, the service thread only looks once a millisecond whether they still do. When
-//! they have not for a millisecond it leads, as a waiting thread does: it sleeps until something comes, takes it, and sleeps again. A
-//! thread that begins to wait then is given the lead.
+//! The program comes first. While its threads poll or wait, the service thread only checks once a millisecond whether they still
+//! do. After a millisecond without a poll it leads, as a waiting thread does: it sleeps until something comes, takes it, and sleeps
+//! again. If a thread of the program then begins to wait, the service thread hands it the lead.
 
 use super::lead::{Lead, Wait};
 use super::lock::{Common, Locked};
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_core::Settings;
 
-/// How often the service thread looks whether the program still polls; after so long without a poll it serves.
+/// How often the service thread checks whether the program still polls. After this long without a poll it serves.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The longest time that it sleeps while a thread of the program waits: bounds the delay if a panic ended that thread.
@@ -34,11 +34,13 @@ pub(super) struct Keeper {
 }
 
 impl SharedBundle {
-    /// Makes a shared bundle with a thread of its own that polls while the program does not: a *serviced* bundle. Messages, and peers'
-    /// reads and writes of [regions](crate::memory), are then taken while the program computes, after at most a millisecond. Handlers
-    /// may run in that thread; one that panics there ends it, and then nothing is taken without the program. There is no order between this bundle and others of the process, for each has sessions of its own.
+    /// Makes a shared bundle with a thread of its own that polls while the program does not: a *serviced* bundle. Messages, and
+    /// peers' reads and writes of [regions](crate::memory), are then handled while the program computes, after at most a
+    /// millisecond. Handlers may run in that thread. A handler that panics there ends it, and from then on the bundle makes
+    /// progress only when the program polls. There is no order between messages of this bundle and of others in the process,
+    /// because each bundle has its own sessions.
     ///
-    /// With `WEFT_SERVICE=off` there is no such thread; then nothing is taken while the program does not poll.
+    /// With `WEFT_SERVICE=off` there is no such thread, and the bundle makes progress only when the program polls.
     ///
     /// ```
     /// use weft::memory::{Place, RegionKey, Rights, Settings, Write};
@@ -72,19 +74,19 @@ impl SharedBundle {
     /// # Errors
     /// As [`SharedBundle::serviced`].
     pub fn serviced_with_settings(node: &Node, settings: Settings) -> Result<SharedBundle, Error> {
-        // Before anything is made: it fails for a setting that is none.
+        // Before anything is made, because it fails for an invalid setting.
         settings::is_on(settings::SERVICE)?;
         let mut shared = SharedBundle::from(Bundle::for_any_thread(node, settings)?);
         shared.start_service()?;
         Ok(shared)
     }
 
-    /// Makes a [serviced](SharedBundle::serviced) bundle of one that is not: for a program that finds out later that peers are to reach it
-    /// while it computes. Handles that were cloned before do not keep the thread; it ends with this one and those cloned from it. Does
-    /// nothing if this handle has a thread, or with `WEFT_SERVICE=off`.
+    /// Turns this bundle into a [serviced](SharedBundle::serviced) one, for programs that decide later that peers should reach them
+    /// while they compute. Handles that were cloned earlier do not keep the thread alive; it ends with this one and those cloned
+    /// from it. Does nothing if this handle has a thread, or with `WEFT_SERVICE=off`.
     ///
     /// # Errors
-    /// If the thread cannot be started; the bundle is as before.
+    /// If the thread cannot be started. The bundle stays as it was.
     pub fn start_service(&mut self) -> Result<(), Error> {
         if self.keeper.is_none() && settings::is_on(settings::SERVICE)? {
             self.keeper = Some(Arc::new(Keeper::start(&self.common)?));
@@ -116,14 +118,14 @@ impl Drop for Keeper {
         self.common.waker.ring();
         self.common.rest.notify_all();
         if thread.thread().id() != std::thread::current().id() {
-            // It ends after the poll that it is in. Its panics were told.
+            // It ends after its current poll. A panic in it was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
 impl Common {
-    /// What the service thread does.
+    /// The service thread's loop.
     fn serve(&self) {
         let mut seen = None;
         while !self.service_is_over.load(Ordering::Acquire) {
@@ -157,7 +159,7 @@ impl Common {
         }
     }
 
-    /// Sleeps for at most so long.
+    /// Sleeps for at most `most`.
     fn rest(&self, locked: Locked<'_>, most: Duration) {
         if self.service_is_over.load(Ordering::Acquire) {
             return;
