@@ -1,14 +1,14 @@
-//! The deputy: what the helper does for a bundle's network while the program computes. Packets are taken in and acknowledged,
-//! what is lost is sent again, silent peers are noticed. What they bring waits in the network interface for the next poll; no
-//! handler of the program's runs here.
+//! The deputy: the helper's work for a bundle's network while the program computes. It takes in and acknowledges packets,
+//! retransmits lost ones, and notices silent peers. Messages stay in the network interface until the next poll; none of the
+//! program's handlers run here.
 //!
-//! Whether the program computes is told by a *switch* of the kind that stops a train whose driver does nothing: a timer that
-//! the program winds up again with its looks at the network, and that the helper hears when it runs down. So a program that polls
-//! costs no wake-up of the helper, and one that stops polling is stood in for within [`SWITCH`].
+//! A dead man's *switch* tells whether the program computes. The switch is a timer that the program rewinds whenever it polls the
+//! network, and that wakes the helper when it expires. So a program that polls costs no wakeup of the helper, and when a program
+//! stops polling, its deputy takes over within [`SWITCH`].
 //!
-//! A deputy that stands in sees to the sockets' word itself and *ticks* when something is due. It *rests* when nothing is under
-//! way, or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. Whoever sends, or wakes up, winds
-//! the switch of a deputy that rests.
+//! A deputy that stands in has the sockets watched itself and *ticks* when something is due. It *rests* when nothing is under way,
+//! or when the bundle sleeps: a sleeping bundle wakes up for its packets and timers. A send, or the end of a sleep, rewinds the
+//! switch of a resting deputy.
 
 use super::shared::Interface;
 use crate::watch::Signals;
@@ -21,19 +21,19 @@ use weft_link::{Switch, SWITCH};
 use weft_shm::barrier;
 use weft_shm::biased::Visitor;
 
-/// How old a winding of the switch may be when the program looks at the network again.
+/// A poll of the network rewinds the switch if the last time was this long ago.
 pub(crate) const WIND_EVERY: Duration = Duration::from_millis(1);
 
-/// A deputy that heard something looks again after this, before it rests.
+/// A deputy that received something checks again after this, before it rests.
 const TICK_LEAST: Duration = Duration::from_millis(1);
 
-/// Between two ticks of a deputy that nothing is due for and whose sockets nobody watches.
+/// Time between two ticks of a deputy that has no timer due and whose sockets nobody watches.
 const TICK_MOST: Duration = Duration::from_millis(200);
 
-/// A timer that is due is not ticked for more often than this.
+/// Shortest time between two ticks for a timer.
 const TIMER_LEAST: Duration = Duration::from_micros(100);
 
-/// Runs of packets taken in at once: as many as a stream's window has, more or less.
+/// Runs of packets taken in at once: roughly a stream's window.
 const RUNS_MOST: u32 = 64;
 
 /// A bundle's deputy.
@@ -42,7 +42,7 @@ pub(crate) struct Deputy {
     interface: Visitor<Interface>,
     signals: Arc<Signals>,
     switch: Arc<Switch>,
-    /// Uses of the network interface, and windings of the switch, when it last looked.
+    /// Uses of the network interface at the last check. `windings` counts how often the switch had been rewound.
     seen: u64,
     windings: u64,
     /// The next tick; none while it rests, or relies on the switch.
@@ -50,7 +50,7 @@ pub(crate) struct Deputy {
 }
 
 impl Deputy {
-    /// One that rests.
+    /// Makes a deputy that rests.
     pub fn new(interface: Visitor<Interface>, signals: Arc<Signals>, switch: Arc<Switch>) -> Deputy {
         let seen = interface.uses();
         Deputy { interface, signals, switch, seen, windings: 0, due: None }
@@ -61,46 +61,46 @@ impl Deputy {
         self.due
     }
 
-    /// What becomes readable when [`Deputy::on_switch`] is to be called.
+    /// Becomes readable when [`Deputy::on_switch`] must be called.
     pub fn switch(&self) -> BorrowedFd<'_> {
         self.switch.timer()
     }
 
-    /// The switch has run down: the program does not look at its network.
+    /// The switch has expired: the program does not poll its network.
     pub fn on_switch(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         self.windings = self.switch.windings();
         self.look_after(now, buffer, watch);
     }
 
-    /// The bundle's sockets have something. If the program computes, it is seen to at once.
+    /// The bundle's sockets are readable. If the program computes, handles the packets at once.
     pub fn on_word(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         if self.interface.uses() == self.seen && !self.signals.is_waiting() {
             self.look_after(now, buffer, watch);
         } else {
-            // It may see to it itself.
+            // The program may handle them itself.
             self.switch.stand_in();
             self.due = Some(now + TICK_LEAST);
         }
     }
 
-    /// Looks after the bundle if it is time to. `watch` asks for a socket's word.
+    /// Looks after the bundle if it is time to. `watch` has a socket watched.
     pub fn tick(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
         let windings = self.switch.windings();
         if std::mem::replace(&mut self.windings, windings) != windings {
-            // It looks at its network itself; if it stops, the switch runs down.
+            // The program polls its network itself. If it stops, the switch expires.
             self.due = None;
         } else {
             self.look_after(now, buffer, watch);
         }
     }
 
-    /// The program does not look at its network.
+    /// The program does not poll its network.
     fn look_after(&mut self, now: Instant, buffer: &mut [u8], watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         self.seen = self.interface.uses();
-        // What it sends itself is to wind nothing.
+        // Packets that the deputy sends itself must not rewind the switch.
         self.switch.stand_in();
         match self.signals.is_waiting() {
             true => self.rest(now),
@@ -108,11 +108,11 @@ impl Deputy {
         }
     }
 
-    /// The bundle sleeps, and looks itself when something comes. Ticks no more until the switch runs down, which whoever does
-    /// something winds.
+    /// The bundle sleeps, and polls itself when something comes. Stops ticking until the switch expires, which any use of the
+    /// network rewinds.
     fn rest(&mut self, now: Instant) {
         self.switch.rest(true);
-        // After the barrier whoever does something sees that we rest; what was done before is seen now.
+        // After the barrier, any user of the network interface sees that we rest. Uses before the barrier are visible now.
         if barrier::heavy_here() && self.interface.uses() == self.seen {
             self.due = None;
         } else {
@@ -126,7 +126,7 @@ impl Deputy {
         let signals = &self.signals;
         let done = self.interface.try_with(|ni| {
             if signals.is_waiting() {
-                // It went to sleep just now, and does not look again at what is due before it wakes up.
+                // The bundle went to sleep just now, and does not check its timers again before it wakes up.
                 return None;
             }
             let has_heard = take_in(ni, buffer);
@@ -136,13 +136,13 @@ impl Deputy {
             let is_watched = ni.link().sockets().all(&mut watch);
             let left = ni.next_time().map(|at| at.since(ni.link().now()));
             let left = left.or((ni.has_unsent() || !is_watched).then_some(TICK_MOST));
-            // Within the visit, so that whoever uses the network interface after it sees it.
+            // During the visit, so that the next user of the network interface sees it.
             self.switch.rest(!has_heard && left.is_none());
             Some((has_heard, ni.has_events(), left))
         });
         let done = done.flatten();
         if let Some((_, true, _)) = done {
-            // The next poll takes what was brought, and hears who is lost.
+            // The next poll takes the messages, and learns which peers are lost.
             self.signals.raise(Signals::DATAGRAMS);
         }
         match done {
@@ -151,14 +151,14 @@ impl Deputy {
                 let most = if has_heard { TICK_LEAST } else { TICK_MOST };
                 self.due = Some(now + left.unwrap_or(most).max(TIMER_LEAST).min(most));
             }
-            // It is at work just now, or asleep.
+            // The program is using the network interface just now, or the bundle sleeps.
             None => self.due = Some(now + SWITCH),
         }
     }
 }
 
-/// Takes in what came, and does what is due unless more waits: who seems silent may have answered with that. Says whether
-/// something came.
+/// Takes in packets, and runs the timers unless more packets are unread: those may be from a peer that seems silent. Returns
+/// whether packets came.
 pub(super) fn take_in(ni: &mut Interface, buffer: &mut [u8]) -> bool {
     ni.link_mut().look_at_all();
     let mut runs = 0;

@@ -1,4 +1,4 @@
-//! A bundle's network: a UDP socket under its network interface, and when it is looked at.
+//! A bundle's network: a network interface over a UDP socket, and the policy of when to poll it.
 
 use super::deputy::{Deputy, WIND_EVERY};
 use super::leaving;
@@ -25,52 +25,52 @@ use weft_transport::{Settings, Time};
 use weft_wire::packet::Integrity;
 use weft_wire::{Epoch, HostAddress, Reason};
 
-/// Runs of packets taken in one turn.
+/// Largest number of runs of packets taken in one turn.
 const RUNS_MOST: u32 = 4;
 
-/// For so long after something was heard the socket is looked at on every turn.
+/// For this long after a packet arrived, the socket is polled on every turn.
 const HOT: Duration = Duration::from_micros(100);
 
-/// The helper watches only after so long: a stream has gaps, each of which would wake it once.
+/// The helper watches the socket only after this much silence. A stream has gaps, each of which would wake the helper once.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// Turns between two looks when nothing was heard for longer.
+/// Turns between two polls of the socket after a longer silence.
 const SELDOM: u32 = 64;
 
-/// And while messages come from processes of the same host.
+/// The same while messages come from processes of the same host.
 const SELDOM_BUSY: u32 = 256;
 
-/// And while an answer is waited for from one of them: the time of so many turns is accounted for at once.
+/// The same while an answer from a process of the same host is pending. The time of this many turns is accounted for at once.
 const PART: u32 = 128;
 
-/// Looks without such a message after which every turn is the network's again.
+/// After this many polls of the socket without a message through memory, every turn polls the socket again.
 const STILL: u32 = 2;
 
-/// Looks without such a message after which memory is not busy, whatever is waited for.
+/// After this many polls of the socket without a message through memory, memory counts as idle, even if an answer is pending.
 const STILL_LONG: u32 = 256;
 
-/// Looks in a row that find something after which acknowledgements are sent all the same.
+/// After this many polls in a row that found packets, acknowledgements are delayed no longer.
 const ACKS_WAIT: u32 = 8;
 
-/// Looks in a row, each of which may have left packets unread, in which nobody is taken for silent.
+/// While polls leave packets unread, up to this many in a row, no peer is declared silent.
 const UNFINISHED_MOST: u32 = 16;
 
-/// Looks between two checks of who waits for something from which host: some milliseconds.
+/// Polls of the socket between two checks of which peers are waited for: some milliseconds.
 const WATCH_EVERY: u32 = 1 << 12;
 
-/// Bytes of a stream that may wait here, at most. Less if the kernel keeps less than half of it for us, for half of it may be under
-/// way: then packets would be lost.
+/// Largest window of a stream, in bytes. It is smaller if the kernel's receive buffer holds less than half of it: half the window
+/// may be under way at once, and packets would be lost.
 const WINDOW_MOST: usize = 1 << 20;
 
 thread_local! {
-    /// Where packets are received. The bundles of a thread share one: only one of them is polled at a time.
+    /// The receive buffer. The bundles of a thread share one, because only one of them is polled at a time.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECEIVE_BYTES].into());
 }
 
-/// How closely the socket is looked at.
+/// How often the socket is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attention {
-    /// Nothing is under way: the helper says when something comes.
+    /// Nothing is under way. The helper reports when something arrives.
     Asleep,
     /// Every [`SELDOM`] turns, or [`SELDOM_BUSY`].
     Seldom,
@@ -78,14 +78,14 @@ enum Attention {
     Hot,
 }
 
-/// What a bundle's settings say of its network.
+/// A bundle's settings for its network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NetSettings {
-    /// How long a peer may be silent. Goes before what the environment says.
+    /// How long a peer may be silent. Overrides the environment.
     pub suspicion: Option<Duration>,
-    /// How long an exit of the process waits for what was sent to be acknowledged.
+    /// How long an exit of the process waits for acknowledgements.
     pub linger: Duration,
-    /// What checksums cover. Goes before what the environment says.
+    /// What checksums cover. Overrides the environment.
     pub integrity: Option<Integrity>,
 }
 
@@ -93,33 +93,35 @@ pub(crate) struct NetSettings {
 #[derive(Debug)]
 pub(crate) struct Net {
     sessions: HostSessions<UdpNi>,
-    /// Messages that had come from processes of this host at the last look, and looks since that changed.
+    /// Messages that had come from processes of this host at the last poll of the socket. `still` counts the polls since that
+    /// changed.
     local_work: u32,
     still: u32,
     shares: Shares,
     attention: Attention,
     heard_at: Time,
-    /// When the deputy was last told that we look.
+    /// When the deputy's switch was last rewound.
     wound_at: Cell<Time>,
-    /// When the bundle last woke up, or began to look at the network again.
+    /// When the bundle last woke up, or began to poll the network again.
     up_at: Cell<Time>,
-    /// A sleep of the bundle has ended, and it may sleep again at once: whoever sleeps says so when it gets up.
+    /// A sleep of the bundle has ended, and it may sleep again at once. [`Net::get_up`] is called if it stays up.
     is_drowsy: Cell<bool>,
     looks: u32,
-    /// Looks since one found nothing.
+    /// Polls of the socket since one found nothing.
     streak: u32,
-    /// Runs that the next look takes at the most, without asking whether there is one more.
+    /// Largest number of runs that the next poll of the socket takes. It does not check for one more.
     allowance: u32,
     spin: Spin,
-    /// As long as this is here, the process waits for the interface when it exits.
+    /// While this exists, the process waits for the interface when it exits.
     _leaving: Arc<Visitor<Interface>>,
-    /// There is a helper to say when something comes.
+    /// There is a helper that can watch the sockets.
     has_helper: bool,
-    /// It watches now. Not while we look ourselves: the kernel would have to ask for each packet whether to wake it.
+    /// The helper watches now. Not while we poll ourselves, because then the kernel would check for each packet whether to wake the
+    /// helper.
     is_watched: bool,
-    /// It has told, and does not watch any more until it is asked again.
+    /// The helper's one-shot watch has fired, and must be armed again.
     is_spent: bool,
-    /// Looks in a row after which more may wait, and in which nothing was said to be late.
+    /// Polls in a row that may have left packets unread, and so checked no peer's silence.
     unfinished: u32,
 }
 
@@ -173,7 +175,7 @@ impl Net {
         })
     }
 
-    /// Where other hosts reach this bundle.
+    /// The address at which other hosts reach this bundle.
     pub fn address(&self) -> HostAddress {
         self.sessions.ni().borrow_mut().link().address()
     }
@@ -183,7 +185,7 @@ impl Net {
         self.sessions.ni().borrow_mut().link_mut().renew();
     }
 
-    /// A deputy for the times in which the program does not poll.
+    /// Makes the deputy for the time when the program does not poll.
     ///
     /// # Errors
     /// If the kernel gives no descriptor.
@@ -194,7 +196,7 @@ impl Net {
         Ok(Deputy::new(ni.visitor(), signals.clone(), switch))
     }
 
-    /// Has the helper watch from the beginning: who is called before the program polls for the first time is to answer.
+    /// Has the helper watch from the beginning: calls that come before the program's first poll must be answered.
     pub fn watch_at_first(&mut self, watch: impl FnMut(BorrowedFd<'_>) -> bool) {
         self.is_watched = true;
         self.sessions.ni().borrow_mut().link_mut().set_watched(true);
@@ -203,31 +205,31 @@ impl Net {
         }
     }
 
-    /// A count of the polls until the next look, which others set to zero.
+    /// The number of polls until the socket is polled next. Others set it to zero.
     pub fn turns(&self) -> Arc<AtomicU32> {
         self.sessions.ni().borrow_mut().turns()
     }
 
-    /// Calls what a name is of, on another host.
+    /// Calls an endpoint on another host.
     pub fn call(&mut self, core: &mut Core, call: Call) {
         self.sessions.call(core, call);
         self.attention = Attention::Hot;
     }
 
-    /// A session was cut off here: its host hears why.
+    /// A session was cut off here: tells the other host why.
     pub fn close(&mut self, session: SessionId, reason: Reason) {
         self.sessions.close(session, reason);
-        // What tells the host may have to be said again while the program computes.
+        // The deputy may have to retransmit this while the program computes.
         self.sessions.ni().borrow_mut().link().notice();
     }
 
-    /// How the channels of sessions stand.
+    /// Reports the state of the channels.
     pub fn report_into(&self, report: &mut Report) {
         self.sessions.report_into(report);
         report.note_congestion();
     }
 
-    /// The helper says that something came.
+    /// The helper reports that packets arrived.
     pub fn wake(&mut self) {
         self.is_spent = true;
         self.shares.close();
@@ -238,13 +240,13 @@ impl Net {
         self.heard_at = ni.link().now();
     }
 
-    /// The bundle's sleep has ended, maybe for a moment only.
+    /// The bundle's sleep has ended, perhaps only briefly.
     pub fn has_slept(&self) {
         self.up_at.set(self.sessions.ni().borrow_mut().link().now());
         self.is_drowsy.set(true);
     }
 
-    /// The bundle has slept. Nobody watches its sockets now but a deputy that does not rest.
+    /// The bundle has slept. Now only the deputy watches its sockets, so the deputy must not rest.
     pub fn get_up(&self) {
         let ni = self.sessions.ni().borrow_mut();
         let now = ni.link().now();
@@ -255,7 +257,7 @@ impl Net {
         }
     }
 
-    /// Looks for packets and hands over what they bring.
+    /// Polls for packets and hands over their messages.
     #[inline]
     pub fn look<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> Looked {
         if self.attention == Attention::Asleep && !self.has_work() {
@@ -278,10 +280,10 @@ impl Net {
         // A bundle in a thread-local variable may be dropped after the buffer.
         let received = BUFFER.try_with(|buffer| self.receive(&mut buffer.borrow_mut()));
         let (found, now) = received.unwrap_or_else(|_| self.receive(&mut vec![0; RECEIVE_BYTES]));
-        // Before any handler runs, which may compute.
+        // Before any handler runs, because a handler may compute for long.
         if now.since(self.wound_at.get()) >= WIND_EVERY {
             let ni = self.sessions.ni().borrow_mut();
-            // A bundle that slept, and found nothing, winds when it gets up. So its helper may sleep on.
+            // A bundle that slept and found nothing rewinds the switch when it gets up. So the helper can stay asleep.
             if found || ni.has_events() || !self.is_drowsy.get() {
                 self.wound_at.set(now);
                 ni.link().wind();
@@ -291,7 +293,7 @@ impl Net {
         let mut work = if is_readable { core.poll(budget, sink) } else { 0 };
         work += self.sessions.take_unreliable(core, budget, sink);
         match found && self.streak < ACKS_WAIT {
-            // Acknowledgements wait: the program may have more to say at once.
+            // Acknowledgements wait a little: the program may send something that carries them.
             true => self.sessions.ni().borrow_mut().flush_records(),
             false => self.sessions.ni().borrow_mut().flush(),
         }
@@ -311,28 +313,28 @@ impl Net {
         Looked { work, watch, turns }
     }
 
-    /// Whether an answer is waited for through memory, as far as it matters: other ones came lately. Just behind one the program has not asked
-    /// again yet.
+    /// Whether an answer through memory is pending and likely to come soon, because others came recently. Right after an answer the
+    /// program may not have sent its next request yet, so that counts too.
     #[inline]
     fn memory_waits(&self, core: &Core) -> bool {
         self.still < STILL_LONG && ((self.still == 0 && self.shares.are_open()) || core.awaits_hot())
     }
 
-    /// Whether memory is to go on before the network is looked at, which is its own to say if it has something to send or to tell.
+    /// Whether to go on with memory before polling the network. Not if the network has packets to send or events to deliver.
     fn is_memorys_turn(&mut self) -> bool {
         let ni = self.sessions.ni().borrow_mut();
         let is_its_turn = self.shares.is_memorys_turn(ni.link().now(), self.still == 0, ni.link().sends());
         is_its_turn && !ni.has_unsent() && !ni.has_events()
     }
 
-    /// Sends what waits, as far as the link takes it. Says whether nothing waits any more.
+    /// Sends queued packets, as far as the link takes them. Returns whether none are left.
     pub fn flush(&mut self) -> bool {
         let mut ni = self.sessions.ni().borrow_mut();
         ni.flush();
         ni.has_sent_all()
     }
 
-    /// Whether the program closed all sockets by their numbers, so that nothing comes or goes any more.
+    /// Whether the program closed all sockets by their numbers, so that the network is unusable.
     pub fn has_lost_its_sockets(&self) -> bool {
         self.sessions.ni().borrow_mut().link().has_lost_its_sockets()
     }
@@ -347,12 +349,12 @@ impl Net {
         self.sessions.ni().borrow_mut().link().sends()
     }
 
-    /// Whether other hosts have said that they have all that was sent.
+    /// Whether other hosts have acknowledged everything that was sent.
     pub fn is_acknowledged(&self) -> bool {
         self.sessions.ni().borrow_mut().is_acknowledged()
     }
 
-    /// Sends what waits, and makes ready for the bundle to sleep. False if the link takes no more now.
+    /// Sends queued packets, and prepares for the bundle to sleep. False if the link takes no more now.
     pub fn lie_down(&mut self, core: &mut Core) -> bool {
         self.sessions.close_rests(core);
         let may_sleep = self.is_idle(core) || {
@@ -360,13 +362,13 @@ impl Net {
             ni.flush();
             !ni.has_unsent()
         };
-        // Nobody watches while the bundle is awake again, until a look has settled that.
+        // When the bundle is awake again, nobody watches the sockets until a poll has decided that.
         self.attention = Attention::Seldom;
         may_sleep
     }
 
-    /// The helper watches no more: `forget` is called for each socket that it may watch. In one use of the network interface,
-    /// so that the deputy does not ask for a word in between.
+    /// Ends the helper's watch: calls `forget` for each socket that it may watch. Does so in one use of the network interface, so
+    /// that the deputy cannot have a socket watched in between.
     pub fn unwatch(&mut self, forget: impl FnMut(BorrowedFd<'_>)) {
         let mut ni = self.sessions.ni().borrow_mut();
         let by_deputy = ni.link_mut().was_watched_by_deputy();
@@ -375,24 +377,24 @@ impl Net {
         }
     }
 
-    /// How long until something is due, if anything is.
+    /// The time until the next deadline, if there is one.
     pub fn until_due(&self) -> Option<Duration> {
         let ni = self.sessions.ni().borrow_mut();
         ni.next_time().map(|at| at.since(ni.link().now()))
     }
 
-    /// There is nobody to watch.
+    /// The helper cannot watch.
     pub fn do_without_helper(&mut self) {
         self.has_helper = false;
         self.attention = Attention::Seldom;
     }
 
-    /// Calls `run` for each socket until one says no. Says whether none did.
+    /// Calls `run` for each socket until it returns false. Returns whether it never did.
     pub fn for_sockets(&self, run: impl FnMut(BorrowedFd<'_>) -> bool) -> bool {
         self.sessions.ni().borrow_mut().link().sockets().all(run)
     }
 
-    /// Another number if sockets were made since.
+    /// A number that changes whenever sockets are made.
     pub fn sockets_made(&self) -> u32 {
         self.sessions.ni().borrow_mut().link().made()
     }
@@ -402,7 +404,7 @@ impl Net {
         ni.has_unsent() || ni.has_events() || ni.next_time().is_some() || self.sessions.has_unreliable()
     }
 
-    /// Takes in what came, and does what is due. Says whether something came, and the time.
+    /// Takes in packets, and runs the timers. Returns whether packets came, and the time.
     #[inline]
     fn receive(&mut self, buffer: &mut [u8]) -> (bool, Time) {
         let ni = &mut *self.sessions.ni().borrow_mut();
@@ -412,8 +414,9 @@ impl Net {
         let mut runs = 0;
         let is_hot = self.attention == Attention::Hot;
         let mut tries = self.spin.begin(is_hot && self.still >= STILL, ni.link().sends());
-        // One only if the last look found nothing: whoever waits for it should have it before another call is made. Else as many as the last
-        // look found, or one more if that took all that it might: between the runs of a stream hardly a call finds nothing.
+        // Only one run if the last poll found nothing: a waiting program should get it before another system call is made.
+        // Otherwise as many as the last poll found, or one more if that took all it was allowed. In a stream, hardly any call then
+        // finds nothing.
         let most = self.allowance;
         while runs < most {
             match take_run(ni, buffer) {
@@ -448,11 +451,11 @@ impl Net {
         (runs > 0, now)
     }
 
-    /// How closely to look from now on, and whether the helper is to watch, if that changes.
+    /// Decides how often to poll from now on, and whether the helper should watch, if that changes.
     #[inline]
     fn settle_down(&mut self, core: &Core, now: Time) -> Option<bool> {
         let silence = now.since(self.heard_at);
-        // A bundle that just woke up looks itself for a while: it often sends now, and the answer comes soon.
+        // A bundle that just woke up polls itself for a while: it often sends now, and the answer comes soon.
         let is_quiet = self.has_helper && silence > QUIET && now.since(self.up_at.get()) > QUIET;
         if self.attention != Attention::Asleep && silence > HOT {
             self.attention = if is_quiet && self.is_idle(core) { Attention::Asleep } else { Attention::Seldom };
@@ -470,7 +473,7 @@ impl Net {
         is_other.then_some(watch)
     }
 
-    /// Whether nothing is under way, and nothing is waited for.
+    /// Whether nothing is under way and no answer is pending.
     fn is_idle(&mut self, core: &Core) -> bool {
         self.sessions.ni().borrow_mut().drop_stale_timers();
         if self.has_work() {
@@ -483,19 +486,19 @@ impl Net {
 }
 
 impl Drop for Net {
-    /// Says goodbye, so that nobody waits for us.
+    /// Says goodbye, so that no peer waits for us.
     fn drop(&mut self) {
         self.sessions.say_goodbye();
     }
 }
 
-/// What a look brought.
+/// The result of a poll of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     /// Messages taken.
     pub work: u32,
-    /// The helper is to watch from now on, or not any more.
+    /// The helper should watch from now on, or no longer.
     pub watch: Option<bool>,
-    /// Polls until the next look, if nothing happens before.
+    /// Polls of the bundle until the next one, if nothing happens before.
     pub turns: u32,
 }

@@ -1,6 +1,5 @@
-//! What a process still does for its network when it exits with bundles that were not dropped: it waits, within their linger times,
-//! until other hosts have acknowledged what was sent. The bundles' threads may be gone or busy, so this uses their network
-//! interfaces as a deputy does.
+//! The exit of a process whose bundles were not dropped: it waits, within their linger times, until other hosts have acknowledged
+//! everything. The bundles' threads may be gone or busy, so this uses their network interfaces as a deputy does.
 
 use super::deputy::take_in;
 use super::shared::Interface;
@@ -13,7 +12,7 @@ use weft_shm::exit::at_exit;
 use weft_shm::fork::without_forks;
 use weft_shm::Life;
 
-/// Between two looks at an interface that has not acknowledged everything.
+/// Time between two checks of an interface with unacknowledged packets.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// An interface, and how long an exit waits for it.
@@ -24,7 +23,7 @@ struct Leaving {
     linger: Duration,
 }
 
-/// The network interfaces of this process. Used while no other thread can fork, so that a child does not find it locked.
+/// The network interfaces of this process. Locked only while no other thread can fork, so that a child does not find it locked.
 static ALL: Mutex<Vec<Leaving>> = Mutex::new(Vec::new());
 
 /// Has the process wait for the interface when it exits, for as long as the bundle keeps the handle.
@@ -55,11 +54,11 @@ extern "C" fn see_off() {
     }
 }
 
-/// Whether other hosts have acknowledged everything. Takes in what came, and sends what is due.
+/// Whether other hosts have acknowledged everything. Takes in packets, and sends what is due.
 fn has_come(leaving: &Leaving, buffer: &mut Vec<u8>) -> bool {
     let interface = leaving.interface.upgrade().filter(|interface| interface.may_visit());
     let Some(interface) = interface else { return true };
-    // Nobody else may use it now; what its owner does is seen by the next look.
+    // If another thread uses it now, the next check sees the result.
     let has_come = interface.try_with(|ni| {
         if ni.is_acknowledged() || ni.link().has_lost_its_sockets() {
             return true;

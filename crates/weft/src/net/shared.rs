@@ -1,4 +1,4 @@
-//! A bundle's network interface, which is the bundle's own, and now and then its deputy's.
+//! A bundle's network interface. The bundle owns it, and its deputy uses it from time to time.
 
 use weft_core::ni::{Handle, Ni};
 use weft_link::UdpLink;
@@ -7,12 +7,12 @@ use weft_shm::biased::{Inside, Owner, Visitor};
 /// The network interface over UDP.
 pub(crate) type Interface = Ni<UdpLink>;
 
-/// Who uses a bundle.
+/// The threads that use a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Users {
     /// The thread that made it.
     OneThread,
-    /// Several, one after the other.
+    /// Several threads, one at a time.
     SeveralThreads,
 }
 
@@ -21,7 +21,7 @@ pub enum Users {
 pub(crate) struct UdpNi(Owner<Interface>);
 
 impl UdpNi {
-    /// This thread's, or of whichever thread has it.
+    /// Makes an interface for this thread, or for several threads one at a time.
     pub fn new(interface: Interface, users: Users) -> UdpNi {
         UdpNi(match users {
             Users::OneThread => Owner::new(interface),
@@ -29,7 +29,7 @@ impl UdpNi {
         })
     }
 
-    /// For the deputy.
+    /// Returns the deputy's handle.
     pub fn visitor(&self) -> Visitor<Interface> {
         self.0.visitor()
     }

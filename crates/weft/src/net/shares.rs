@@ -1,46 +1,45 @@
-//! How memory and the network share a bundle's time while a peer's answer is waited for through memory.
+//! How shared memory and the network share a bundle's polling time while an answer through memory is pending.
 //!
-//! A round trip over UDP is the kernel's work from its beginning to its end, on one processor and then on the other, and one through memory
-//! needs both. So a network that is looked at as soon as it may have something takes all the time there is: of two round trips under
-//! way at once, the one through memory took 13 times as long as alone, the one over UDP 1.0 times. Here memory gets as much time as it
-//! was kept waiting for.
+//! A round trip over UDP keeps the kernel busy all the time, first on one processor and then on the other. A round trip through
+//! memory needs both processors. If the network were polled whenever it may have a packet, it would take all the time: a round trip
+//! through memory beside one over UDP took 13 times as long as alone. So memory gets as much time as it was kept waiting.
 
 use std::time::Duration;
 use weft_transport::Time;
 
-/// The network waits for no longer than this at once, and not for an answer that took longer: its peer computes.
+/// The network never waits longer than this at a time. It does not wait for an answer that takes longer: that peer is computing.
 const WAIT_MOST: Duration = Duration::from_micros(20);
 
-/// The account of a bundle. Time passes in parts.
+/// A bundle's account of time owed. Time is counted in parts, the intervals between two checks.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// When the last part ended; none while memory waits for nothing.
+    /// When the last part ended. `None` while no answer through memory is pending.
     at: Option<Time>,
-    /// How often something was sent to other hosts until then.
+    /// How many sends to other hosts there had been by then.
     sends: u32,
-    /// What memory waited for and has not had since.
+    /// Time owed to shared-memory polling.
     owed: Duration,
-    /// How long it has waited by now.
+    /// How long the pending answer has taken so far.
     silent: Duration,
-    /// The last look at the network.
+    /// When the network was last polled.
     looked_at: Time,
 }
 
 impl Shares {
-    /// Memory waits for nothing, or the network is to be looked at for another reason.
+    /// No answer through memory is pending, or the network must be polled for another reason.
     #[inline]
     pub fn close(&mut self) {
         self.at = None;
     }
 
-    /// Whether memory was waiting at the end of the last part.
+    /// Whether an answer through memory was pending at the end of the last part.
     #[inline]
     pub fn are_open(&self) -> bool {
         self.at.is_some()
     }
 
-    /// A part is over, at whose end memory waits for an answer. `went_on`: it had one meanwhile. `sends` counts what was sent to other hosts.
-    /// Says whether the network is to wait for another part.
+    /// Ends a part, at whose end an answer through memory is pending. `went_on`: an answer came meanwhile. `sends` counts sends to
+    /// other hosts. Returns whether the network should wait for another part.
     pub fn is_memorys_turn(&mut self, now: Time, went_on: bool, sends: u32) -> bool {
         let Some(at) = self.at else {
             *self = Shares { at: Some(now), sends, looked_at: now, ..Shares::default() };
@@ -63,7 +62,7 @@ impl Shares {
         is_memorys
     }
 
-    /// The network was at work until now.
+    /// The network was busy until now.
     pub fn end_networks_turn(&mut self, now: Time, sends: u32) {
         if let Some(at) = self.at.replace(now) {
             self.owed = (self.owed + now.since(at)).min(WAIT_MOST);
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_as_much_time_as_it_waited_for() {
+    fn memory_gets_as_much_time_as_it_was_kept_waiting() {
         let mut shares = Shares::default();
         assert!(!part(&mut shares, 100, true), "nothing is owed at first");
         shares.end_networks_turn(Time::from_nanos(103_000), 0);
@@ -113,21 +112,21 @@ mod tests {
             waits[19..].iter().all(|waits| !waits),
             "20 µs after the last answer memory's peer computes: {waits:?}"
         );
-        assert!(!part(&mut shares, 160, true), "what came late is owed nothing");
+        assert!(!part(&mut shares, 160, true), "a late answer is owed nothing");
     }
 
     #[test]
-    fn the_network_is_looked_at_now_and_then_whatever_is_owed() {
+    fn the_network_is_polled_in_time_whatever_is_owed() {
         let mut shares = Shares::default();
         assert!(!part(&mut shares, 100, true));
-        // Each part sends something, so all of them are the network's.
+        // Each part sends something, so every part counts as the network's.
         let looks =
             (1..=100).filter(|nth| !shares.is_memorys_turn(Time::from_nanos((100 + nth) * 1000), true, *nth as u32));
         assert_eq!(looks.collect::<Vec<_>>(), [20, 40, 60, 80, 100]);
     }
 
     #[test]
-    fn who_waits_for_nothing_through_memory_owes_nothing() {
+    fn without_a_pending_answer_nothing_is_owed() {
         let mut shares = Shares::default();
         assert!(!part(&mut shares, 100, true));
         shares.end_networks_turn(Time::from_nanos(110_000), 1);

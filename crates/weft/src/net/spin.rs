@@ -1,40 +1,41 @@
-//! How often a look tries to receive, and when it reads the clock.
+//! How often a poll of the network tries to receive, and when it reads the clock.
 //!
-//! A poll around a try takes a fifth as long as the try, and a packet that comes meanwhile lies there for as long. So who does nothing but
-//! wait for one tries several times in a look.
+//! A bundle's poll takes a fifth as long as one try to receive, and delays a packet that arrives meanwhile. So a program that only
+//! waits for a packet makes several tries per poll.
 
 use std::time::Duration;
 use weft_transport::Time;
 
-/// Tries of a look behind one that found nothing.
+/// Tries per poll after a poll that found nothing.
 const TRIES: u32 = 4;
 
-/// What a try takes, and a poll besides, if the program does nothing else.
+/// The time of a try, and of the rest of a poll, if the program does nothing else.
 const TRY_MOST: Duration = Duration::from_nanos(450);
 const BESIDE_MOST: Duration = Duration::from_nanos(250);
 
-/// Looks in a row that find nothing for which the clock is read once, while they follow one another: they last a microsecond each, and
-/// nothing is timed more closely.
+/// While fruitless polls follow one another, the clock is read once for this many. A poll takes about a microsecond, and nothing
+/// needs a finer clock.
 const CLOCK_EVERY: u32 = 2;
 
-/// The looks of a bundle at its network.
+/// A bundle's recent polls of its network.
 #[derive(Debug, Default)]
 pub(super) struct Spin {
-    /// Looks since one found something.
+    /// Polls since one found something.
     misses: u32,
     /// The program did nothing else between its last polls.
     is_spinning: bool,
-    /// How often something had been sent at the last look.
+    /// How many sends there had been at the last poll.
     sends: u32,
-    /// How often this look tries.
+    /// How often this poll tries.
     tries: u32,
-    /// When a look last found something, or read the clock.
+    /// When a poll last found something, or read the clock.
     now: Time,
 }
 
 impl Spin {
-    /// A look begins. `is_alone`: the network is looked at on every poll, and nothing comes through memory; `sends` counts what was sent. Says
-    /// how often to try: more than once only if the last look found nothing, nothing was sent since, and the program only polls.
+    /// Begins a poll. `is_alone`: the network is polled on every turn, and nothing comes through memory. `sends` counts the sends
+    /// so far. Returns how often to try: more than once only if the last poll found nothing, nothing was sent since, and the
+    /// program only polls.
     #[inline]
     pub fn begin(&mut self, is_alone: bool, sends: u32) -> u32 {
         let has_sent = std::mem::replace(&mut self.sends, sends) != sends;
@@ -43,19 +44,19 @@ impl Spin {
         self.tries
     }
 
-    /// The look found something, which came out of the kernel then.
+    /// The poll found something, which the kernel handed over at this time.
     #[inline]
     pub fn found(&mut self, at: Time) {
         (self.misses, self.now) = (0, at);
     }
 
-    /// The look found nothing. The clock is read for each second one, or if the time `matters`.
+    /// The poll found nothing. The clock is read every second time, or if the time `matters`.
     #[inline]
     pub fn missed(&mut self, matters: bool, clock: impl FnOnce() -> Time) {
         self.misses = self.misses.wrapping_add(1);
         if matters || self.misses % CLOCK_EVERY == 1 {
             let now = clock();
-            // What was done behind the last packet is not to count.
+            // Work after the last packet must not count.
             let most = CLOCK_EVERY * (self.tries * TRY_MOST + BESIDE_MOST);
             self.is_spinning = self.misses > 1 && now.since(self.now) <= most;
             self.now = now;
@@ -73,7 +74,8 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// So many looks that find nothing, each so many nanoseconds behind the one before: how often each tried, and how often the clock was read.
+    /// Makes `looks` fruitless polls, `apart` nanoseconds after one another. Returns how often each tried, and how often the clock
+    /// was read.
     fn looks(spin: &mut Spin, looks: u32, apart: u64, sends: impl Fn(u32) -> u32) -> (Vec<u32>, u32) {
         let (mut at, mut read) = (spin.now().as_nanos(), 0);
         let tries = (0..looks).map(|nth| {
@@ -96,34 +98,34 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_but_wait_tries_several_times_and_seldom_reads_the_clock() {
+    fn a_program_that_only_waits_tries_several_times_and_seldom_reads_the_clock() {
         let (tries, read) = looks(&mut found(), 9, 400, |_| 0);
         assert_eq!(tries, [1, 1, 1, 4, 4, 4, 4, 4, 4]);
         assert_eq!(read, 5);
     }
 
     #[test]
-    fn who_does_something_between_its_polls_tries_once() {
+    fn a_program_that_works_between_polls_tries_once() {
         let (tries, _) = looks(&mut found(), 9, 1000, |_| 0);
         assert_eq!(tries, [1; 9]);
     }
 
     #[test]
-    fn who_sends_tries_once_behind_it() {
+    fn after_a_send_there_is_one_try() {
         let (tries, _) = looks(&mut found(), 8, 400, |nth| u32::from(nth >= 5));
         assert_eq!(tries, [1, 1, 1, 4, 4, 1, 4, 4]);
     }
 
     #[test]
-    fn behind_a_packet_and_beside_memory_there_is_one_try() {
+    fn after_a_packet_or_beside_memory_there_is_one_try() {
         let mut spin = found();
         looks(&mut spin, 6, 400, |_| 0);
         assert_eq!(spin.begin(true, 0), 4);
         spin.found(Time::from_nanos(2_000_000));
-        assert_eq!(spin.begin(true, 0), 1, "who got a packet answers it");
+        assert_eq!(spin.begin(true, 0), 1, "the program answers the packet first");
         let mut spin = found();
         looks(&mut spin, 6, 400, |_| 0);
-        assert_eq!(spin.begin(false, 0), 1, "memory waits meanwhile");
+        assert_eq!(spin.begin(false, 0), 1, "an answer through memory is pending");
     }
 
     #[test]
