@@ -1,4 +1,4 @@
-//! How a bundle attaches to weftd: which socket it trusts, and what it gets there.
+//! How a bundle attaches to weftd: which socket it trusts, and the handshake.
 
 use super::Memory;
 use crate::node::Error;
@@ -26,16 +26,16 @@ const NI: &str = "WEFT_NI";
 /// Where the administrator's daemon listens.
 pub(crate) const SOCKET: &str = "/run/weftd/socket";
 
-/// Where the administrator says which user the daemon runs as, if that is not root.
+/// The file in which the administrator names the user that the daemon runs as, if that is not root.
 pub(crate) const USER: &str = "/etc/weftd/user";
 
-/// For how long the daemon's answer is waited for.
+/// How long to wait for the daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Descriptors that come with the answer: the file, the page, and what wakes the daemon.
+/// Descriptors that come with the answer: the file, the page, and the daemon's waker.
 const DESCRIPTORS: usize = 3;
 
-/// The socket of a daemon, and whether the user wants no other way.
+/// The socket of a daemon, and whether the user insists on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     path: PathBuf,
@@ -52,18 +52,18 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// The epoch of the program's names, and what shows that it is the program's.
+    /// The epoch of the program's names, and the token that proves that the epoch is the program's.
     pub fn life(&self) -> (Epoch, Token) {
         (self.welcome.epoch, self.welcome.token)
     }
 }
 
 impl Door {
-    /// The door that the environment says, or the administrator's if it is there and can be trusted. `None` if the process is to be its own
-    /// network interface.
+    /// The door that the environment names, or the administrator's if it exists and can be trusted. `None` if the process should be
+    /// its own network interface.
     ///
     /// # Errors
-    /// If `WEFT_NI` says what it cannot, or wants the administrator's daemon and there is none to trust.
+    /// If `WEFT_NI` is invalid, or asks for the administrator's daemon and there is none to trust.
     pub fn find() -> Result<Option<Door>, Error> {
         let path = PathBuf::from(SOCKET);
         match Wish::of_environment()? {
@@ -85,25 +85,25 @@ impl Door {
     /// and the user did not name it. Blocks for 2 s at most.
     ///
     /// # Errors
-    /// If it cannot, and the user named the door.
+    /// If attaching fails and the user named the door.
     pub fn attach(&self, life: Option<(Epoch, Token)>) -> Result<Option<Attached>, Error> {
         match self.try_attach(life) {
             Ok(attached) => Ok(Some(attached)),
-            // A bundle of an attached process cannot do without.
+            // Once the process is attached, its bundles need the daemon.
             Err(_) if !self.is_named && life.is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     fn try_attach(&self, life: Option<(Epoch, Token)>) -> Result<Attached, Error> {
-        let failed = |error| Error::system("cannot attach to weftd", error, "see that it runs: weft doctor");
+        let failed = |error| Error::system("cannot attach to weftd", error, "check that it runs: weft doctor");
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
         let socket = socket.map_err(|error| Error::shortage("cannot make a socket for weftd", error))?;
         let address = SocketAddrUnix::new(&self.path).map_err(failed)?;
         net::connect(&socket, &address).map_err(failed)?;
         if !self.is_named || self.path == Path::new(SOCKET) {
-            // Not rustix's, which has no value for a daemon of another process namespace.
+            // Not rustix's call, which cannot represent a daemon of another PID namespace.
             let peer = getsockopt(&socket, PeerCredentials);
             let uid = peer.map_err(|error| failed(Errno::from_raw_os_error(error as i32)))?.uid();
             if uid != 0 && Some(uid) != daemons_user() {
@@ -112,7 +112,7 @@ impl Door {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match net::send(&socket, &Message::Hello(life).to_bytes(), flags) {
-            // It has hung up, and said why.
+            // On EPIPE it has hung up, and its reason can still be read.
             Ok(_) | Err(Errno::PIPE) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -129,10 +129,10 @@ impl Door {
     }
 }
 
-/// What the environment says of daemons.
+/// The user's choice of daemon in the environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
-    /// Nothing: the administrator's, if there is one.
+    /// No choice: the administrator's, if there is one.
     Any,
     /// None.
     Process,
@@ -143,12 +143,12 @@ pub(crate) enum Wish {
 }
 
 impl Wish {
-    /// What `WEFT_NI` says.
+    /// Reads `WEFT_NI`.
     ///
     /// # Errors
-    /// If it says something else.
+    /// If its value is invalid.
     pub fn of_environment() -> Result<Wish, Error> {
-        // A program that runs with rights that its user has not is not told by its user who its interface is.
+        // A program with more rights than its user (set-user-ID, capabilities) must not let the user choose its network interface.
         match std::env::var_os(NI).filter(|said| !said.is_empty() && !has_borrowed_rights()) {
             None => Ok(Wish::Any),
             Some(said) if said == "process" => Ok(Wish::Process),
@@ -172,7 +172,7 @@ pub(crate) struct Distrust {
     kind: io::ErrorKind,
 }
 
-/// Why somebody else than root could have put a socket where it is.
+/// Why someone other than root could have put this socket in its place.
 pub(crate) fn distrust(socket: &Path) -> Option<Distrust> {
     socket.ancestors().find_map(|path| {
         let shown = path.display();
@@ -180,41 +180,41 @@ pub(crate) fn distrust(socket: &Path) -> Option<Distrust> {
         let found = match std::fs::symlink_metadata(path) {
             Ok(found) => found,
             Err(error) => {
-                let (kind, mend) = (error.kind(), "sudo weftd --foreground, or its unit of systemd".to_owned());
+                let (kind, mend) = (error.kind(), "sudo weftd --foreground, or its systemd unit".to_owned());
                 return Some(Distrust { found: format!("{shown}: {error}"), mend, kind });
             }
         };
         if found.is_symlink() {
-            return refuse(format!("{shown} is a symbolic link"), format!("put what it leads to in place of {shown}"));
+            return refuse(format!("{shown} is a symbolic link"), format!("replace {shown} by what it points to"));
         }
         if found.uid() != 0 {
             let mend = format!("sudo chown root {shown}");
             return refuse(format!("{shown} belongs to user {}, not to root", found.uid()), mend);
         }
-        // Those who may not write to the socket may not attach; that is the daemon's to say. Its folders are root's alone.
+        // The daemon may let others write to the socket, because that lets them attach. Only root may write to its folders.
         if path != socket && found.mode() & 0o022 != 0 {
-            let found = format!("others than root may write to {shown} (mode {:04o})", found.mode() & 0o7777);
+            let found = format!("users other than root may write to {shown} (mode {:04o})", found.mode() & 0o7777);
             return refuse(found, format!("sudo chmod go-w {shown}"));
         }
         None
     })
 }
 
-/// Whether the program runs with rights that its user has not.
+/// Whether the program runs with more rights than its user.
 fn has_borrowed_rights() -> bool {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     getuid() != geteuid() || getgid() != getegid()
 }
 
-/// The user that the administrator says the daemon runs as.
+/// The user that the daemon runs as, according to the administrator.
 fn daemons_user() -> Option<u32> {
     said_user(Path::new(USER)).ok()?
 }
 
-/// The user that a file of the administrator's says, if there is that file.
+/// The user named in a file of the administrator, if the file exists.
 ///
 /// # Errors
-/// Why the file says nothing, in words.
+/// A message that says why the file is unusable.
 pub(crate) fn said_user(file: &Path) -> Result<Option<u32>, String> {
     let found = match std::fs::symlink_metadata(file) {
         Ok(found) => found,
@@ -222,15 +222,15 @@ pub(crate) fn said_user(file: &Path) -> Result<Option<u32>, String> {
         Err(error) => return Err(error.to_string()),
     };
     if found.uid() != 0 || found.mode() & 0o022 != 0 {
-        return Err("others than root may write to it".into());
+        return Err("users other than root may write to it".into());
     }
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    text.trim().parse().map(Some).map_err(|_| "it has no number of a user".into())
+    text.trim().parse().map(Some).map_err(|_| "it does not contain a user id".into())
 }
 
 /// The daemon's answer.
 fn hear(socket: &Descriptor) -> Result<(Welcome, Vec<OwnedFd>), Error> {
-    let failed = |error| Error::system("weftd does not answer", error, "see that it runs: weft doctor");
+    let failed = |error| Error::system("weftd does not answer", error, "check that it runs: weft doctor");
     let most = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let mut asked = [PollFd::new(socket, PollFlags::IN)];
     match poll(&mut asked, Some(&most)) {
@@ -244,7 +244,7 @@ fn hear(socket: &Descriptor) -> Result<(Welcome, Vec<OwnedFd>), Error> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
     if matches!(got, Err(Errno::CONNRESET)) {
-        // Said once, before what it said, if it hung up without having read all: a refusal.
+        // The kernel reports this once, before the daemon's message, if the daemon refused and hung up without reading all of ours.
         got = net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
     }
     let got = got.map_err(failed)?.bytes;

@@ -1,6 +1,6 @@
-//! The home's way to weftd: a bundle is attached to the daemon of its host, and its endpoints send and receive there.
+//! The home's connection to weftd: a bundle is attached to the daemon of its host, and its endpoints send and receive there.
 //!
-//! [`attach`] sets an attachment up, the core's [`PortSessions`] does what is said by it. `docs/design/weftd.md` has the design.
+//! [`attach`] sets up an attachment; the core's [`PortSessions`] runs the protocol over it. `docs/design/weftd.md` has the design.
 
 mod attach;
 
@@ -25,16 +25,16 @@ use weft_wire::attach::{Message, MESSAGE_BYTES};
 use weft_wire::segment::{Part, Segment, Sizes, ASLEEP, PARTS, SYSTEM};
 use weft_wire::{EndpointId, HostAddress, Key, Reason};
 
-/// For how long a new endpoint is waited for.
+/// How long to wait for a new endpoint.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a wait for it spins before it sleeps in between.
+/// How long such a wait spins before it naps between checks.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Its sleeps then.
+/// Length of a nap.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What a bundle shares with the daemon.
+/// The memory that a bundle shares with the daemon.
 #[derive(Debug)]
 pub(crate) struct Memory {
     segment: SegmentFile,
@@ -59,7 +59,7 @@ impl Platform for Memory {
     fn wake_daemon(&self) {
         // The program may have closed it by its number.
         if self.waker.is_ours_lately() {
-            // The daemon made it so that this does not block. Full, it has woken the daemon.
+            // The daemon made it non-blocking. If the write fails because it is full, the daemon was already woken.
             let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         }
     }
@@ -84,14 +84,14 @@ impl PortHandle for DaemonPort {
 pub(crate) struct Daemon {
     sessions: PortSessions<DaemonPort>,
     address: HostAddress,
-    /// Tells of wake-ups, and of the daemon's end.
+    /// Brings wakeups, and shows the daemon's end.
     socket: Watched,
     /// Sleeps so far.
     sleeps: u64,
 }
 
 impl Daemon {
-    /// A bundle's part of an attachment, whose socket tells what it has to tell in this set, by this token.
+    /// Makes a bundle's part of an attachment. Its socket is watched in this set under this token.
     ///
     /// # Errors
     /// If the kernel has no room to watch the socket.
@@ -133,12 +133,12 @@ impl Daemon {
         }
     }
 
-    /// Has an endpoint made again, which an earlier daemon had. Does not wait for it.
+    /// Has an endpoint of an earlier daemon made again. Does not wait for it.
     pub fn restore(&mut self, endpoint: EndpointId, key: Key, admission: Admission) {
         self.sessions.restore(endpoint, key, admission, Sizes::default());
     }
 
-    /// Marks the sessions that go by the daemon.
+    /// Marks the sessions that go through the daemon.
     pub fn report_into(&self, report: &mut Report) {
         self.sessions.report_into(report);
     }
@@ -156,7 +156,7 @@ impl Daemon {
         self.sessions.set_admission(endpoint, admission);
     }
 
-    /// An endpoint was freed, and has said all that it has to say.
+    /// An endpoint was freed, and has sent its last messages.
     pub fn free(&mut self, endpoint: EndpointId) {
         self.sessions.free(endpoint);
     }
@@ -166,18 +166,18 @@ impl Daemon {
         self.sessions.call(core, call);
     }
 
-    /// Takes what came. Returns how many messages were taken.
+    /// Takes messages. Returns how many.
     #[inline]
     pub fn look<S: Sink<Outlet>>(&mut self, core: &mut Core, budget: u32, sink: &mut S) -> u32 {
         self.sessions.look(core, budget, sink)
     }
 
-    /// The socket has something to tell.
+    /// The socket is readable.
     pub fn hear<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut bytes = [0; MESSAGE_BYTES];
         loop {
             match net::recv(&*self.socket, &mut bytes[..], RecvFlags::DONTWAIT).map(|(got, _)| got) {
-                // It only ends a sleep.
+                // It only serves to end a sleep.
                 Ok(MESSAGE_BYTES) if matches!(Message::from_bytes(&bytes), Ok(Message::Wake)) => {}
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
@@ -191,7 +191,7 @@ impl Daemon {
         self.sessions.close(session, reason);
     }
 
-    /// The bundle is about to sleep: from the barrier that follows on, the daemon wakes it.
+    /// The bundle is about to sleep. After the caller's next barrier, the daemon wakes it.
     pub fn arm(&mut self) {
         self.sessions.lie_down();
         self.sleeps += 1;
@@ -203,7 +203,7 @@ impl Daemon {
         self.sessions.port().borrow_mut().platform().segment.set_cursor(ASLEEP, 0);
     }
 
-    /// Whether something is to be done that nobody wakes the bundle for.
+    /// Whether there is work that nobody wakes the bundle for.
     pub fn has_unfinished(&self) -> bool {
         self.sessions.has_unfinished()
     }
@@ -213,16 +213,16 @@ impl Daemon {
         self.sessions.is_lost() || self.sessions.port().borrow_mut().is_handed_over()
     }
 
-    /// Messages that the daemon does not have.
+    /// Number of messages that the daemon does not have.
     pub fn unsent(&self) -> u64 {
         self.sessions.port().borrow_mut().unsent()
     }
 }
 
-/// The search for a daemon after one has ended: often at first, seldom later.
+/// The search for a new daemon after one has ended: often at first, rarely later.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
-    /// When it began, and when the next look is due.
+    /// When it began, and when the next attempt is due.
     times: Option<(Instant, Instant)>,
 }
 
@@ -231,7 +231,7 @@ impl Search {
     const SELDOM: Duration = Duration::from_secs(1);
     const LONG: Duration = Duration::from_secs(10);
 
-    /// Whether to look now. If so, the next time is set.
+    /// Whether to try now. If so, schedules the next attempt.
     pub fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let (begin, next) = *self.times.get_or_insert((now, now));
@@ -243,7 +243,7 @@ impl Search {
         is_due
     }
 
-    /// How long until the next look.
+    /// The time until the next attempt.
     pub fn until_due(&self) -> Duration {
         self.times.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
     }
