@@ -31,11 +31,11 @@ impl Engine {
         self.deliver_other(cx, source, delivery)
     }
 
-    /// Whether the endpoint, which the program has freed, has more to say to the sender of this message. Until then it goes on to take
-    /// what that peer says, because a peer whose message came back drops what we send.
+    /// Whether the endpoint, which the program has freed, still has words to send to the sender of this message. As long as it has,
+    /// it keeps taking that peer's messages: a peer whose message came back would drop our words.
     #[cold]
     fn has_last_words_for(&mut self, cx: &mut Working<'_>, source: Option<u32>, delivery: &Delivery<'_>) -> bool {
-        // It may be the last that the endpoint waits for: the chores of this poll look whether it has ended.
+        // This may be the last message that the endpoint waits for, so have this poll check whether it has ended.
         cx.state.come_again();
         let named = || self.by_name.get(&cx.state.source(delivery)?).copied();
         let number = source.or_else(named);
@@ -67,7 +67,7 @@ impl Engine {
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(Reason::QueueFull),
-            // It may speak of what ended when the program freed the endpoint.
+            // It may be about an operation that ended when the program freed the endpoint.
             Err(Violation) if self.is_closing => Ok(()),
             Err(Violation) => {
                 self.fail_peer(cx, number, Reason::Violation);
@@ -96,8 +96,8 @@ impl Engine {
         self.meet(cx, number, delivery.flow(), key)
     }
 
-    /// Takes a hello on a flow. If the peer has said hello before, it has begun anew, and its old operations end. It
-    /// then has a full window of credit, so it is refused while a full window of its old messages waits here.
+    /// Takes a hello on a flow. If the peer has said hello before, it has started over, and its old operations end. It then has a
+    /// full window of credit, so it is refused while a full window of its old messages waits here.
     fn meet(&mut self, cx: &mut Working<'_>, number: u32, flow: FlowId, key: Key) -> Result<(), Reason> {
         if self.peer(number).is_some_and(|p| p.flow.is_some()) {
             self.fail_peer(cx, number, Reason::PeerLost);
@@ -105,7 +105,7 @@ impl Engine {
         if self.messages.numbers(|m| m.peer == number).len() >= MESSAGES_MOST as usize {
             return Err(Reason::NoRoom);
         }
-        // We have greeted it with another key, or with none, if it admits callers without. Another flow would begin without a hello.
+        // If we have greeted it already, with another key or with none, keep that key: another flow would begin without a hello.
         if self.peer(number).is_some_and(|p| !p.is_greeted) {
             self.set_key(cx, number, key);
         }
@@ -304,8 +304,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the request for the contents of a message of ours. The message may have come back during this very poll; the core hands it
-    /// over at the poll's end.
+    /// Takes the request for the contents of a message of ours. The message may have come back during this poll; then the core
+    /// hands it over at the end of the poll.
     fn take_fetch(&mut self, cx: &mut Working<'_>, number: u32, demand: Demand) -> Result<(), Violation> {
         let peer = self.peer(number).ok_or(Violation)?;
         let answer = peer.announced.answer(demand).map_err(|_| Violation)?;
@@ -368,7 +368,7 @@ impl Engine {
                 self.come_back(cx, CameBack { to: index, label: said.label, contents, reason, certainty });
             }
         }
-        // What a peer said before it ended may still be on its way, and is taken until its flow ends.
+        // Words that a peer sent before it ended may still be on their way, and are taken until its flow ends.
         let is_gone = matches!(
             reason,
             Reason::NobodyThere | Reason::PeerLost | Reason::WrongEpoch | Reason::NoSuchEndpoint | Reason::WrongOwner
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a message until the peer fetches its contents. One that came back may be wanted already.
+    /// Keeps a message until the peer fetches its contents. If the message came back, the peer may have asked for them already.
     pub fn keep_announced(&mut self, cx: &mut Working<'_>, number: u32, message: u32, sending: Sending) {
         let Some(peer) = self.peer(number) else { return };
         peer.bounced += usize::from(sending.ends == Ends::Bounced);
@@ -409,7 +409,7 @@ impl Engine {
         }
     }
 
-    /// Nothing more comes by a flow. A peer that says goodbye did so before; one that closes without a word is lost.
+    /// A flow has ended. A peer that closes it without a goodbye is lost.
     pub fn flow_closed(&mut self, cx: &mut Working<'_>, flow: FlowId) {
         if let Some(number) = self.source_of(flow) {
             self.fail_peer(cx, number, Reason::PeerLost);
@@ -417,13 +417,13 @@ impl Engine {
         }
     }
 
-    /// Frees the place of a lost peer that is not mapped and of which nothing waits here.
+    /// Frees the place of a lost peer that is not mapped and has no messages waiting here.
     fn forget_peer(&mut self, cx: &mut Working<'_>, number: u32) {
         let is_mapped = self.peer(number).is_some_and(|p: &mut Peer| p.index.is_some());
         if is_mapped || !self.messages.numbers(|m| m.peer == number).is_empty() {
             return;
         }
-        // Those from a peer that had left: the number may be another one's soon.
+        // Fail the receives that stayed after the peer left, because its number may be given to another peer.
         self.fail_receives(cx, number, Reason::NoSuchEndpoint, false);
         if let Some(peer) = self.peers.get_mut(number as usize).and_then(Option::take) {
             self.by_name.remove(&peer.name);

@@ -1,12 +1,12 @@
-//! Directories: peers that an endpoint may have much to do with, and mostly has not.
+//! Directories: look-up of peers that an endpoint may talk to, but mostly does not.
 
 use weft_wire::{Key, Name};
 
-/// Where an endpoint finds peers that nothing was mapped for yet: by the index that the program names, and by the name of one that speaks
-/// first. What is found is mapped then, as by [`Tagged::map`](super::Tagged::map).
+/// Finds peers that are not mapped yet: by the index that the program uses, and by the name of a peer that sends first. The
+/// endpoint then maps the peer, as [`Tagged::map`](super::Tagged::map) does.
 ///
-/// An entry that is never used costs what the directory keeps for it, and nothing in the endpoint: one of a thousand ranks that talks to ten
-/// of them has ten peers. (libfabric's address vectors.)
+/// An entry that is never used costs memory only in the directory, none in the endpoint: a rank that talks to ten of a thousand
+/// ranks has ten peers. libfabric's address vectors are directories.
 ///
 /// Both calls are made under the bundle's lock, and must not call the bundle. A service thread may make them.
 pub trait Directory: std::fmt::Debug + Send + Sync {

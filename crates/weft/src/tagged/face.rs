@@ -20,7 +20,7 @@ pub(crate) struct Face {
     endpoints: Vec<Endpoint>,
     /// Completions of all endpoints that the program has not taken.
     done: Completions,
-    /// Messages that counted as sent and came back to endpoints that are no more.
+    /// Messages that counted as sent and came back to endpoints that no longer exist.
     lost: u64,
 }
 
@@ -95,7 +95,7 @@ impl Client<Outlet> for Face {
         work
     }
 
-    /// Ends posted operations now. The endpoint itself ends when its peers were told.
+    /// Ends posted operations now. The endpoint itself ends once its peers are told.
     fn close(&mut self, state: &mut State<Outlet>, endpoint: Endpoint) {
         if let Some((engine, mut working)) = self.parts(state, endpoint) {
             engine.close(&mut working);

@@ -44,16 +44,17 @@ pub struct Settings {
     /// Bytes of unmatched eager contents that may wait here, from all senders together. Above that, contents go back to
     /// their senders and are fetched later.
     pub unexpected_most: usize,
-    /// Number of messages that may wait here unmatched, from all senders together, before a sender gets credit for more than 8,192 of its
-    /// own. A sender gets that if a receive waits here which none of its messages has matched.
+    /// Number of messages that may wait here unmatched, from all senders together. Above it, no sender gets credit beyond 8,192
+    /// waiting messages of its own; below it, a sender gets such credit while a receive is posted that none of its messages
+    /// matches.
     pub waiting_most: usize,
     /// Number of operations posted here plus completions of the bundle that were not taken. At this number further
-    /// operations return *full*. With so many completions that were not taken, injections do too.
+    /// operations return *full*. With that many completions not taken, injections do too.
     pub operations_most: usize,
     /// Bytes of injected messages that may wait here for room. Above that, injections return *full*.
     pub injected_most: usize,
-    /// Receives from a peer that has freed its endpoint stay posted until they are cancelled, or until the peer dies without having
-    /// said so. By default they fail, as they do when a peer dies. For libraries whose programs cancel such receives themselves.
+    /// Receives from a peer that has freed its endpoint stay posted until they are cancelled. They still fail if the peer dies
+    /// without a goodbye. By default receives fail in both cases. For libraries whose programs cancel such receives themselves.
     pub receives_stay: bool,
 }
 
@@ -199,7 +200,7 @@ pub struct Completion {
 /// A message taken out of the queue by [`Tagged::claim`], to be received or discarded. If the claim is dropped, the
 /// message waits until the endpoint is freed.
 #[derive(PartialEq, Eq, Debug)]
-#[must_use = "what is claimed waits until it is received or discarded"]
+#[must_use = "a claimed message waits until it is received or discarded"]
 pub struct Claim {
     endpoint: Endpoint,
     message: u32,
@@ -219,7 +220,7 @@ pub enum PostError {
     #[error("too large to be injected: send it from a buffer that stays until the completion")]
     TooLarge,
     /// The claimed message belongs to another endpoint.
-    #[error("the claimed message is of another endpoint; receive it there")]
+    #[error("the claimed message belongs to another endpoint; receive it there")]
     NoMessage,
 }
 
@@ -255,7 +256,7 @@ pub struct Tagged<'a> {
     context: Working<'a>,
 }
 
-/// What an engine uses beside its own state.
+/// What an engine uses besides its own state.
 #[derive(Debug)]
 struct Working<'a> {
     pub state: &'a mut State<Outlet>,
@@ -387,22 +388,22 @@ impl Tagged<'_> {
         self.engine.map(&mut self.context, index, name, key)
     }
 
-    /// Has peers found in a directory for which nothing is mapped: when the program names their index, to send, to receive or to
-    /// [greet](Tagged::greet), and when they speak first. Replaces an earlier directory.
+    /// Sets a directory for peers that are not mapped. The endpoint looks a peer up when the program uses its index to send,
+    /// receive or [greet](Tagged::greet), and when the peer sends first. Replaces an earlier directory.
     pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
         self.engine.set_directory(directory);
     }
 
-    /// As [`Tagged::map`], if the peer has spoken already; else nothing is done, and false returned. For peers that are entered in the
-    /// endpoint's [directory](Tagged::set_directory).
+    /// As [`Tagged::map`], but only if the peer has already sent something; otherwise does nothing and returns false. For peers
+    /// that are in the endpoint's [directory](Tagged::set_directory).
     pub fn map_if_known(&mut self, index: u32, name: Name, key: Key) -> bool {
         self.engine.knows(&name) && self.map(index, name, key).is_ok()
     }
 
-    /// Enters a peer that has told its key by sending something.
+    /// Enters a peer that has sent something, which told us its key.
     ///
     /// # Errors
-    /// As [`Tagged::map`]; and if the peer is not known any more.
+    /// As [`Tagged::map`]; and if the peer is no longer known.
     pub fn map_peer(&mut self, index: u32, peer: Peer) -> Result<(), PostError> {
         self.engine.map_peer(index, peer.0)
     }
@@ -466,8 +467,8 @@ impl Tagged<'_> {
         self.engine.inject(&mut self.context, to, label, contents)
     }
 
-    /// As [`Tagged::try_inject`], if the message can go now: if there is a session with the peer and room. Else nothing is done, and false
-    /// returned.
+    /// As [`Tagged::try_inject`], but only if the message can go now: there is a session with the peer, and room. Otherwise does
+    /// nothing and returns false.
     ///
     /// # Errors
     /// If nothing is mapped there.
@@ -482,8 +483,8 @@ impl Tagged<'_> {
         self.engine.has_session(to)
     }
 
-    /// Asks for a session with the peer at index `to`, if there is none. Returns whether there is one now: polls go on with it. Does not
-    /// block.
+    /// Starts setting up a session with the peer at index `to`, if there is none; polls continue it. Returns whether there is one
+    /// now. Does not block.
     ///
     /// # Errors
     /// If nothing is mapped there.
@@ -496,14 +497,15 @@ impl Tagged<'_> {
         self.engine.has_left(index)
     }
 
-    /// Returns whether injected messages wait in this process, for whichever peer: see [`Tagged::unsent`].
+    /// Returns whether injected messages to any peer wait in this process: see [`Tagged::unsent`].
     #[inline]
     pub fn keeps_injected(&self) -> bool {
         self.engine.keeps_injected()
     }
 
-    /// Returns the number of messages to the peer at index `to` that count as sent and wait in this process: injected ones wait for the
-    /// peer's answer to our first message, for room, or for credit. Polls send them, and a bundle that ends does.
+    /// Returns the number of messages to the peer at index `to` that count as sent but still wait in this process. Injected
+    /// messages wait for the peer's answer to our first message, for room, or for credit. Polls send them, and so does a bundle
+    /// that ends.
     pub fn unsent(&self, to: u32) -> Result<usize, PostError> {
         self.engine.unsent_to(to)
     }
@@ -573,16 +575,16 @@ impl Tagged<'_> {
         self.engine.discard(&mut self.context, &claim);
     }
 
-    /// Cancels the oldest receive with this context that has matched no message, or the oldest send with it of which
-    /// the peer has heard nothing. The operation ends as [`Outcome::Cancelled`]. Returns false if there is none: the
-    /// operation has ended or soon will. Costs a search through the posted operations.
+    /// Cancels the oldest receive with this context that has matched no message, or the oldest send with it that the peer has not
+    /// heard of. The operation ends as [`Outcome::Cancelled`]. Returns false if there is none: the operation has ended or soon
+    /// will. Costs a search through the posted operations.
     pub fn cancel(&mut self, context: u64) -> bool {
         self.engine.cancel(&mut self.context, context)
     }
 
-    /// Cancels all messages to the peer at index `to` of which it has heard nothing: they wait here for its session or for room.
-    /// Sends end as [`Outcome::Cancelled`]; injected messages, which no context names, are dropped without a completion. Returns
-    /// their number. What is under way already ends as it would have.
+    /// Cancels all messages to the peer at index `to` that still wait here for its session or for room. Sends end as
+    /// [`Outcome::Cancelled`]; injected messages, which have no context, are dropped without a completion. Returns their number.
+    /// Messages already under way are not affected.
     ///
     /// # Errors
     /// If nothing is mapped there.

@@ -26,7 +26,7 @@ pub(super) struct Window {
     pub next: u32,
     /// Units sent.
     units: u32,
-    /// How much of both came back as credit.
+    /// How many messages came back as credit. The same for units follows.
     told_messages: u32,
     told_units: u32,
 }
@@ -71,12 +71,13 @@ pub(super) struct Due {
     units: u32,
     matched_messages: u32,
     matched_units: u32,
-    /// How much of the matched was reported to the sender; of messages more, if some were [granted](Due::grant).
+    /// How many of the matched messages and units were reported to the sender. For messages it can be more than matched, if some
+    /// were [granted](Due::grant).
     told_messages: u32,
     told_units: u32,
     /// The sender waits for credit.
     pub asked: bool,
-    /// Messages were granted, and the sender does not know.
+    /// Messages were granted, and the sender has not been told.
     owes_grant: bool,
 }
 
@@ -104,7 +105,7 @@ impl Due {
         self.messages.wrapping_sub(self.told_messages) >= MESSAGES_MOST
     }
 
-    /// Gives credit for all messages that came, though they were not matched.
+    /// Gives credit for all messages that came, even those not matched.
     pub fn grant(&mut self) {
         self.told_messages = self.messages;
         self.owes_grant = true;
@@ -114,7 +115,7 @@ impl Due {
     #[inline(always)]
     fn unreported(&self) -> u32 {
         let ahead = self.matched_messages.wrapping_sub(self.told_messages);
-        // What was granted is reported before it is matched.
+        // Granted messages are reported before they are matched.
         if ahead > u32::MAX / 2 {
             0
         } else {
@@ -168,7 +169,7 @@ pub(crate) enum Ends {
 }
 
 impl Ends {
-    /// Whether the program was told that the message is sent, or was not to be told.
+    /// Whether the program considers the message sent: it was told so, or need not be told.
     pub fn was_told(self) -> bool {
         matches!(self, Ends::Injected | Ends::Bounced)
     }
@@ -192,7 +193,7 @@ pub(super) struct Peer {
     pub index: Option<u32>,
     /// Number of times that everything under way with it was ended.
     pub life: u32,
-    /// Why that happened the last time, unless it has sent something since.
+    /// The reason of the last time, unless it has sent something since.
     pub lost: Option<Reason>,
     /// It has freed its endpoint, and receives from it stay.
     pub has_left: bool,
@@ -252,13 +253,13 @@ impl Peer {
         !is_silent || self.due.is_urgent() || (self.wants_hello && !self.is_greeted) || self.says_bye
     }
 
-    /// Whether the endpoint, which the program has freed, has more to say to this peer.
+    /// Whether the endpoint, which the program has freed, still has words to send to this peer.
     pub fn has_last_words(&self) -> bool {
         !(self.words.is_empty() && self.queue.is_empty() && self.announced.is_empty() && self.streams.is_empty())
             || self.says_bye
     }
 
-    /// Number of messages that the program takes for sent and that wait in this process.
+    /// Number of messages that the program considers sent but that wait in this process.
     pub fn unsent(&self) -> usize {
         let told = |sending: &&Sending| sending.ends.was_told();
         let streams = self.streams.iter().map(|stream| &stream.sending);
@@ -338,7 +339,7 @@ mod tests {
             due.on_told();
             assert!(!due.is_urgent());
         }
-        // All of them are matched, which is no news; what comes then counts as before.
+        // All of them are matched, which changes nothing for the sender. Later messages count as usual.
         (0..20 * MESSAGES_MOST).for_each(|_| due.matched(0));
         assert!(!due.is_urgent() && window.take(due.to_tell()));
         for _ in 0..MESSAGES_MOST {
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_is_told_of_the_first() {
+    fn a_sender_that_asked_is_told_of_the_first() {
         let mut due = Due { asked: true, ..Due::default() };
         assert!(due.arrive(0, 1) && !due.is_urgent());
         due.matched(1);

@@ -178,9 +178,9 @@ impl Wanted {
 /// The messages that a receive takes: one or many.
 #[derive(Debug)]
 pub(super) enum Taker {
-    /// One message. The receive is nowhere but in its queue.
+    /// One message. The receive exists only in its queue.
     One(Once),
-    /// Many messages: it stays in its queue when it takes one. The number of the receive.
+    /// Many messages. Holds the number of the receive, which stays in its queue when it takes one.
     Many(u32),
 }
 
@@ -270,7 +270,7 @@ impl Posted {
         })
     }
 
-    /// Whether a receive of one message waits that could be for one of this peer's.
+    /// Whether a receive of one message is posted that this peer could match.
     pub fn waits_for(&self, peer: u32) -> bool {
         let of_peer = self.of_peers.get(peer as usize).into_iter().flatten();
         of_peer.chain(&self.any).any(|wanted| matches!(wanted.taker, Taker::One(_)))

@@ -44,7 +44,7 @@ impl Engine {
                     self.injected_bytes -= cost(contents.len());
                 }
                 match outcome {
-                    // The program has freed the endpoint, and hears nothing of it any more.
+                    // The program has freed the endpoint, so it gets no completions.
                     Outcome::Failed { .. } if self.is_closing => self.lost += 1,
                     Outcome::Failed { reason, certainty } => {
                         self.come_back(cx, CameBack { to: index, label, contents, reason, certainty });
@@ -200,7 +200,7 @@ impl Engine {
         let life = peer.life.wrapping_add(1);
         let after = Peer { index, life, has_left, lost: Some(reason), ..Peer::new(name, key) };
         let before = std::mem::replace(peer, after);
-        // A later send calls the peer anew.
+        // A later send calls the peer again.
         let _ = cx.state.map(endpoint, number, name, key);
         if let Some(flow) = before.flow {
             self.forget_flow(flow);
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Ends the receives that wait for this peer alone, unless those that are posted stay, and its announced messages.
+    /// Ends the peer's announced messages, and the receives posted for this peer alone unless they are to stay.
     pub(in crate::tagged) fn fail_receives(
         &mut self,
         cx: &mut Working<'_>,
@@ -288,7 +288,7 @@ impl Engine {
     }
 
     /// Closes the endpoint, which the program has freed: cancels posted operations and tells the peers. Messages that the program
-    /// takes for sent, and the word that a message was stored, go before the goodbye.
+    /// considers sent, and the words that messages were stored, go before the goodbye.
     pub fn close(&mut self, cx: &mut Working<'_>) {
         self.is_closing = true;
         for number in 0..self.peers.len() as u32 {
@@ -326,7 +326,7 @@ impl Engine {
         self.is_closing && !self.peers.iter().flatten().any(Peer::has_last_words)
     }
 
-    /// Number of messages that the program takes for sent and that wait in this process.
+    /// Number of messages that the program considers sent but that wait in this process.
     pub fn unsent(&self) -> usize {
         self.peers.iter().flatten().map(Peer::unsent).sum()
     }
@@ -344,7 +344,7 @@ impl Engine {
         number.and_then(|number| self.peers.get(number as usize)?.as_ref()).is_some_and(|peer| peer.has_left)
     }
 
-    /// As [`Engine::unsent`], of the messages to one destination, which is an index of the program's table.
+    /// As [`Engine::unsent`], for one destination, an index of the program's table.
     pub fn unsent_to(&self, index: u32) -> Result<usize, PostError> {
         let number = self.number_at(index)?;
         Ok(self.peers.get(number as usize).and_then(Option::as_ref).map_or(0, Peer::unsent))

@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_name: HashMap<Name, u32>,
     by_index: Vec<Option<u32>>,
-    /// Where peers are found that are not mapped.
+    /// Looks up peers that are not mapped.
     directory: Option<Arc<dyn Directory>>,
     /// The peers that send by each flow, by session and number.
     pub(super) sources: Vec<Flows>,
@@ -186,7 +186,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds peers there that are not mapped. Those that have spoken already are mapped now.
+    /// Sets the directory for peers that are not mapped. Maps those that have already sent something.
     pub fn set_directory(&mut self, directory: Arc<dyn Directory>) {
         self.directory = Some(directory);
         let known: Vec<(Name, u32)> = self.by_name.iter().map(|(name, number)| (*name, *number)).collect();
@@ -197,18 +197,19 @@ impl Engine {
         }
     }
 
-    /// Whether a peer is mapped, or has spoken.
+    /// Whether a peer is mapped, or has sent something.
     pub fn knows(&self, name: &Name) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// The number of the peer that the directory has at an index where none is mapped. The inner one is none if it has not spoken.
+    /// The number of the peer that the directory has at an unmapped index. The inner option is `None` if that peer has sent nothing
+    /// yet.
     pub(super) fn known_at(&self, index: u32) -> Option<Option<u32>> {
         let (name, _) = self.directory.as_ref()?.peer_at(index)?;
         Some(self.by_name.get(&name).copied())
     }
 
-    /// The number of the peer at an index, which is mapped now if the directory has it.
+    /// The number of the peer at an index. Maps it if only the directory has it.
     #[inline(always)]
     pub(super) fn number_for(&mut self, cx: &mut Working<'_>, index: u32) -> Result<u32, PostError> {
         match self.number_at(index) {
@@ -231,7 +232,7 @@ impl Engine {
         self.directory.as_ref().and_then(|directory| directory.index_of(name))
     }
 
-    /// A peer has no index: it has one if the directory says so.
+    /// Gives a peer without an index the one that the directory has for it.
     pub(super) fn enter_found(&mut self, number: u32, name: &Name) {
         let Some(index) = self.index_of(name).filter(|&index| (index as usize) < TABLE_MOST) else { return };
         match self.number_at(index) {
@@ -255,7 +256,7 @@ impl Engine {
 
     pub fn unmap(&mut self, index: u32) -> Result<(), PostError> {
         let number = self.empty(index).ok_or(PostError::NotMapped(index))?;
-        // It may be in the directory twice.
+        // The directory may have the peer at another index too.
         let without = self.peers.get(number as usize).and_then(Option::as_ref).filter(|peer| peer.index.is_none());
         if let Some(name) = without.map(|peer| peer.name).filter(|name| self.index_of(name) != Some(index)) {
             self.enter_found(number, &name);

@@ -57,7 +57,7 @@ impl Engine {
     #[inline(always)]
     pub fn inject_now(&mut self, cx: &mut Working<'_>, to: u32, label: Label, bytes: &[u8]) -> Result<bool, PostError> {
         let number = self.number_for(cx, to)?;
-        // It is no operation, but if it comes back there is one more completion.
+        // It is not an operation, but if it comes back there is one more completion.
         let has_room = cx.done.len() < self.settings.operations_most;
         Ok(has_room && self.send_at_once(cx, number, label, bytes, false))
     }
@@ -192,7 +192,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a receive of one message the one that waits for it.
+    /// Gives a receive of one message the waiting message.
     #[inline(never)]
     fn receive_one_that_waits(&mut self, cx: &mut Working<'_>, once: Once, space: usize, message: u32) {
         let receive = self.receives.insert(once.into());
@@ -200,7 +200,7 @@ impl Engine {
         self.receive_waiting(cx, receive, message);
     }
 
-    /// Gives a receive of many messages those that wait for it. Returns whether the receive is complete.
+    /// Gives a receive of many messages the waiting messages. Returns whether the receive is complete.
     #[inline(never)]
     fn receive_what_waits(
         &mut self,
@@ -220,7 +220,7 @@ impl Engine {
         false
     }
 
-    /// Says hello to a peer that something is expected from, so that its death is noticed.
+    /// Says hello to a peer from which a message is expected, so that its death is noticed.
     #[inline(always)]
     pub(in crate::tagged) fn greet(&mut self, cx: &mut Working<'_>, number: u32) {
         let Some(peer) = self.peer(number).filter(|p| !p.is_greeted) else { return };
@@ -228,7 +228,7 @@ impl Engine {
         self.flush(cx, number);
     }
 
-    /// As [`Engine::greet`], for an index of the program's table. Whether there is a session.
+    /// As [`Engine::greet`], for an index of the program's table. Returns whether there is a session.
     pub fn greet_at(&mut self, cx: &mut Working<'_>, index: u32) -> Result<bool, PostError> {
         let number = self.number_for(cx, index)?;
         self.greet(cx, number);
@@ -358,7 +358,7 @@ impl Engine {
         false
     }
 
-    /// Withdraws the messages to a peer of which it has heard nothing.
+    /// Withdraws the messages to a peer that it has not heard of.
     pub fn cancel_unsent(&mut self, cx: &mut Working<'_>, to: u32) -> Result<usize, PostError> {
         let number = self.number_at(to)?;
         let Some(peer) = self.peer(number) else { return Ok(0) };
@@ -375,7 +375,7 @@ impl Engine {
     fn withdraw(&mut self, cx: &mut Working<'_>, receive: u32) {
         let Some(r) = self.receives.get_mut(receive) else { return };
         r.is_posted = false;
-        // Otherwise the last of its messages ends it.
+        // If contents are still being fetched, the last of them ends the receive.
         if r.transfers == 0 {
             self.end_receive(cx, receive, Outcome::Cancelled);
         }

@@ -21,8 +21,9 @@ impl Engine {
         self.say(peer, Word::Fetch { number, receive, bytes, credit: wire::Told::default() });
     }
 
-    /// A peer that asks for credit for messages gets it if a receive is posted that none of its messages has matched: the one that is meant may
-    /// be among those that it keeps. Otherwise it waits until there is such a receive, or until its messages are matched.
+    /// A peer asks for credit. It gets some if a receive is posted that none of its messages has matched: the matching message may
+    /// be among those that the peer holds back. Otherwise it waits until there is such a receive, or until its messages are
+    /// matched.
     pub(in crate::tagged) fn asked(&mut self, number: u32) {
         let has_room = self.messages.len() < self.settings.waiting_most;
         let is_wanted = has_room && self.posted.iter().any(|posted| posted.waits_for(number));
@@ -34,7 +35,8 @@ impl Engine {
         }
     }
 
-    /// A receive was posted that nothing has matched, or there is room for one more message that waits: whoever asks may get credit.
+    /// A receive was posted that nothing has matched, or one more message may wait here. Peers that asked for credit may get some
+    /// now.
     #[inline(always)]
     pub(super) fn there_is_room(&mut self, cx: &mut Working<'_>) {
         if !self.asking.is_empty() {
@@ -51,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Sends what there is to send to a peer, as far as there is room.
+    /// Sends everything queued for a peer, as far as there is room.
     pub(in crate::tagged) fn flush(&mut self, cx: &mut Working<'_>, number: u32) {
         let Some(peer) = self.peer(number).filter(|p| !p.streams.is_full() && p.has_something()) else { return };
         if !peer.is_greeted {
@@ -179,7 +181,7 @@ impl Engine {
             match step {
                 Step::Left(stream) => self.end_fetched(cx, number, stream.number, stream.sending),
                 Step::Never(stream, _) => {
-                    // The peer would wait for the rest.
+                    // The peer would wait for the rest forever.
                     let (reason, certainty) = (Reason::PeerLost, Certainty::NotDelivered);
                     self.end_send(cx, stream.sending, Outcome::Failed { reason, certainty }, None);
                     self.fail_peer(cx, number, reason);
