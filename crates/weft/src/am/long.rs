@@ -61,7 +61,7 @@ pub struct Get<'a> {
     pub source: u64,
     /// How many.
     pub len: u64,
-    /// Where they go in the segment of the endpoint that asks.
+    /// Where they go in the segment of the asking endpoint.
     pub offset: u64,
 }
 
@@ -106,11 +106,11 @@ impl<'a> Get<'a> {
 }
 
 impl<H: Threads> Bundle<H> {
-    /// Sets the segment of an endpoint: the memory into which long messages are placed, in place of the one before. There is none at first;
-    /// then long messages with bytes come back. Whoever may send to the endpoint may write any byte of its segment at any time, and read it
-    /// with [`Bundle::get`]; so may whoever it sends a request to, with a long reply. For memory that the program lends see
-    /// [`Window::lend`]; when this returns, weft does not touch the memory that was set before. A [whole address
-    /// space](Window::whole_address_space) takes nothing from other users and hosts that show no key.
+    /// Sets or replaces the segment of an endpoint: the memory into which long messages are placed. At first there is none, and
+    /// long messages with bytes come back. Every peer that may send to the endpoint may write any byte of its segment at any time,
+    /// and read it with [`Bundle::get`]. A peer to which the endpoint sends a request may write it too, with a long reply. For
+    /// memory that the program lends see [`Window::lend`]; when this call returns, weft no longer touches the previous memory. A
+    /// [whole address space](Window::whole_address_space) takes nothing from other users and hosts that show no key.
     ///
     /// # Errors
     /// If there is no such endpoint of Active Messages here, or if this is a forked child.
@@ -122,8 +122,8 @@ impl<H: Threads> Bundle<H> {
     }
 
     /// Sends a long request to the peer at index `to` of the translation table. Does not block: it leaves in pieces with the polls that
-    /// follow. Its contents are kept until the request has ended, and none of their bytes is copied here but into the ring or packet.
-    /// It takes one of the 32 slots of its destination as any other request. Short messages find room while it leaves.
+    /// follow. Its contents are kept until the request has ended, and are copied only once here, into the ring or packets. Like any
+    /// request, it takes one of the 32 slots of its destination. Short messages find room while it leaves.
     ///
     /// # Errors
     /// As [`Bundle::try_request`]. The contents come back.
@@ -141,7 +141,8 @@ impl<H: Threads> Bundle<H> {
         }
     }
 
-    /// As [`Bundle::try_request_long`], but blocks until the request has a slot, and polls meanwhile. Does not wait until it has left.
+    /// As [`Bundle::try_request_long`], but blocks until the request has a slot, and polls meanwhile. Does not wait for it to
+    /// leave.
     ///
     /// # Errors
     /// As [`Bundle::request`]. The contents come back.
@@ -158,8 +159,8 @@ impl<H: Threads> Bundle<H> {
         sent.map_err(|error| (error, kept.unwrap_or_else(|| Vec::new().into())))
     }
 
-    /// Asks for bytes of the segment of the peer at index `to` of the translation table. When they are in the segment of `from`, its
-    /// handler runs, as for a reply. No handler runs there. Does not block.
+    /// Asks for bytes of the segment of the peer at index `to` of the translation table. When they are in the segment of `from`,
+    /// its handler runs, as for a reply. No handler runs at the peer. Does not block.
     ///
     /// # Errors
     /// As [`Bundle::try_request`].

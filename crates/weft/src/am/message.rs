@@ -10,7 +10,7 @@ use weft_core::{Contents, Delivery, Endpoint, MessageKind, Outgoing, ReplyError,
 use weft_shm::{Life, Own};
 use weft_wire::{Key, Name};
 
-/// What a handler can do in addition to reading its message.
+/// The calls that a handler can make in addition to reading its message.
 ///
 /// ```
 /// use weft::{Bundle, Key, Node};
@@ -88,7 +88,7 @@ impl Context<'_> {
 /// let (store, me) = (bundle.endpoint(Key(1))?, bundle.endpoint(Key(2))?);
 /// bundle.on(store, 1, |m| {
 ///     let size = m.payload().len() as u32;
-///     m.reply(2, &[size], b"").ok(); // no reply to what is no request
+///     m.reply(2, &[size], b"").ok(); // a one-way message takes no reply
 /// })?;
 /// bundle.on(me, 2, move |m| {
 ///     assert_eq!((m.kind(), m.args(), m.endpoint()), (MessageKind::Reply, &[5][..], me));
@@ -134,9 +134,9 @@ impl<'a> Message<'a> {
         self.context.state.source(self.delivery)
     }
 
-    /// Returns the key that the message carries: its sender's, which may differ from the endpoint's if that admits senders
-    /// [without a key](crate::Admission). `None` for replies, which need no key, once that peer is gone, and for messages handed on by
-    /// the bundle that the endpoint left.
+    /// Returns the key that the message carries. It may differ from the endpoint's key if the endpoint admits senders [without a
+    /// key](crate::Admission). `None` for replies, which need no key; for messages of a peer that is gone; and for messages
+    /// forwarded by the bundle that the endpoint left.
     pub fn key(&self) -> Option<Key> {
         self.context.state.carried_key(self.delivery)
     }
@@ -146,7 +146,7 @@ impl<'a> Message<'a> {
         self.delivery.kind()
     }
 
-    /// Returns what else a handler can do.
+    /// Returns the context, with the other calls that a handler can make.
     pub fn context(&mut self) -> &mut Context<'a> {
         &mut self.context
     }
@@ -164,7 +164,7 @@ impl<'a> Message<'a> {
         self.reply_any(handler, args, payload)
     }
 
-    /// Sends a reply of any size, and while messages are stamped.
+    /// Sends a reply of any size, also while messages are stamped.
     #[inline(never)]
     fn reply_any(&mut self, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), NotReplied> {
         let right = self.delivery.take_reply().ok_or(NotReplied::NothingToReplyTo)?;
@@ -274,7 +274,7 @@ pub(super) struct Mailbox {
     pub(super) letters: Own<Mutex<Vec<Letter>>>,
 }
 
-/// What becomes of a request.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) right: weft_core::ReplyToken,

@@ -7,7 +7,8 @@
 //!
 //! The calls are methods of [`Bundle`]: [`Bundle::on`], [`Bundle::request`], [`Bundle::send`], [`Bundle::reply`]. Calls
 //! named `try_…` never block, and handlers may make them. [`Bundle::request`] and [`Bundle::send`] poll until there is
-//! room, [`Bundle::request_within`] and [`Bundle::send_within`] for so long at most. What a call did not send is queued nowhere.
+//! room, [`Bundle::request_within`] and [`Bundle::send_within`] do so for a limited time. A message that a call did not send is not
+//! queued anywhere.
 //!
 //! Long messages have any length. Their bytes are placed into the receiving endpoint's *segment* before its handler runs:
 //! [`Bundle::set_segment`], [`Bundle::request_long`], [`Message::reply_long`]. [`Bundle::get`] reads a part of another endpoint's segment.
@@ -342,7 +343,7 @@ impl<H: Threads> Face<H> {
         }
     }
 
-    /// Whether a poll can run a handler of the program's here. True for good once one was set.
+    /// Whether a poll can run one of the program's handlers here. Stays true once one was set.
     pub fn may_run_handlers(&self) -> bool {
         self.endpoints.has_had_some
     }

@@ -1,8 +1,8 @@
 //! Endpoints that move to another bundle of their node.
 //!
 //! After its release an endpoint is still served by the bundle that it leaves. Its handlers are stored where both
-//! bundles reach them, behind a lock; the old bundle runs them there until the new one takes them. From then on the old
-//! bundle forwards what still arrives, as errands of `weft_core`.
+//! bundles reach them, behind a lock; the old bundle runs them there until the new one takes them. From then on the old bundle
+//! forwards messages that still arrive, as errands of `weft_core`.
 
 use super::{Context, EndpointHandlers, Face, Message};
 use crate::bundle::faces::Kind;
@@ -66,7 +66,7 @@ struct Packed<H: Threads> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptError {
     /// The bundle is of another node. A name says which node its endpoint is of, so an endpoint cannot change nodes.
-    #[error("an endpoint cannot move to a bundle of another node; make one there, and tell its name")]
+    #[error("an endpoint cannot move to a bundle of another node; make one there, and give peers its name")]
     AnotherNode,
     /// A handler of the endpoint or of the shared bundle made the call.
     #[error("a handler cannot adopt the endpoint that it runs for, nor call the shared bundle that runs it")]
@@ -86,7 +86,7 @@ impl<H: Threads> std::fmt::Debug for Leaving<H> {
 
 impl<H: Threads> Drop for Moving<H> {
     fn drop(&mut self) {
-        // After an adoption too: the bundle that the endpoint leaves finds out which it was.
+        // This happens after an adoption too: the old bundle finds out which case it is.
         self.leaving.is_dropped.store(true, Ordering::Release);
         self.leaving.signals.raise(Signals::LETTERS);
     }
@@ -99,10 +99,10 @@ impl<H: Threads> Bundle<H> {
     /// The handlers, key, translation table, event mask and queued messages move with the endpoint. A handler must ask
     /// its message for [the endpoint](Message::endpoint), because the number differs in the new bundle.
     ///
-    /// No message is lost, delivered twice or returned because of the move. Polls of this bundle forward what arrives
-    /// here later, and carry the answers back. So keep polling this bundle while such messages may come. Peers on the
-    /// same host are told to call again and soon reach the new bundle directly. Peers on other hosts continue to reach
-    /// it through this bundle, because its name contains this bundle's address.
+    /// No message is lost, delivered twice or returned because of the move. Polls of this bundle forward messages that arrive here
+    /// later, and carry the answers back. So keep polling this bundle while such messages may come. Peers on the same host are told
+    /// to call again and soon reach the new bundle directly. Peers on other hosts continue to reach it through this bundle, because
+    /// its name contains this bundle's address.
     ///
     /// # Errors
     /// If there is no such endpoint, if it was released before, or if this is a forked child.

@@ -15,7 +15,7 @@ use weft_core::{Delivery, Endpoint, MessageKind, Outgoing, ReplyError, ReplyToke
 use weft_shm::Life;
 use weft_wire::Reason;
 
-/// What each call of a bundle and its handlers checks first.
+/// The check at the start of each call of a bundle and its handlers.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// The life of the process that made the bundle. While messages are stamped, a life that is over.
