@@ -1,4 +1,4 @@
-//! Calls that post an operation and wait for its end.
+//! Calls that post an operation and wait until it ends.
 
 use super::stamps::stamped;
 use super::{Change, Completion, Credential, Engine, Fetch, Outcome, Place, PostError, Remote, Source, Target, Write};
@@ -21,7 +21,7 @@ pub enum OperationError {
     /// It failed.
     #[error("the operation failed: {reason}; {}", match .certainty {
         Certainty::NotDelivered => "nothing was changed",
-        Certainty::Unknown => "whether anything was changed is not known",
+        Certainty::Unknown => "it is unknown whether anything was changed",
     })]
     Failed {
         /// Why.
@@ -29,7 +29,7 @@ pub enum OperationError {
         /// Whether it is certain that nothing was changed.
         certainty: Certainty,
     },
-    /// It has not ended within the limit. It goes on, and nobody is told its end.
+    /// It has not ended within the limit. It continues, but its end is not reported.
     #[error("timed out: the operation has not ended within the limit, and may still be carried out; the owner is slow, stopped or unreachable")]
     TimedOut,
     /// The bundle or the endpoint cannot be used.
@@ -45,7 +45,7 @@ impl From<InHandler> for OperationError {
     }
 }
 
-/// What a call posts.
+/// The function that posts a call's operation.
 type Post<'a> =
     &'a mut dyn FnMut(&mut Engine, &mut State<Outlet>, &mut Option<&mut Recorder>) -> Result<Ticket, PostError>;
 
@@ -59,7 +59,7 @@ fn ended(end: weft_memory::Completion<super::Platform>) -> Result<Completion, Op
 
 impl<H: Threads> Bundle<H> {
     /// Writes to a region of the peer at index `to` of the endpoint's translation table. Blocks until all bytes are stored there, and
-    /// polls meanwhile. The endpoint's other operations go on; their ends wait in [`Memory::next_completion`](super::Memory).
+    /// polls meanwhile. The endpoint's other operations continue; [`Memory::next_completion`](super::Memory) returns their ends.
     ///
     /// ```
     /// use weft::memory::{Atomic, Change, Place, RegionKey, Rights, Settings, Type, Write};
@@ -161,8 +161,9 @@ impl<H: Threads> Bundle<H> {
         self.change_by(Some(limit), from, to, change, (operands, second))
     }
 
-    /// Has memory of the peer at index `to` of the endpoint's translation table mapped here, as
-    /// [`Memory::try_map_region`](super::Memory::try_map_region) says. `None` if it cannot be mapped. Blocks for a round trip, and polls meanwhile.
+    /// Maps memory of the peer at index `to` of the endpoint's translation table here, as
+    /// [`Memory::try_map_region`](super::Memory::try_map_region) does. `None` if it cannot be mapped. Blocks for a round trip, and
+    /// polls meanwhile.
     ///
     /// ```
     /// use weft::memory::{RegionKey, Rights, Settings};
@@ -207,7 +208,7 @@ impl<H: Threads> Bundle<H> {
         self.attach_by(Some(limit), from, to, by.into())
     }
 
-    /// Waits until all operations that were posted to index `to` of the endpoint's translation table have ended, however they ended.
+    /// Waits until all operations that were posted to index `to` of the endpoint's translation table have ended, in whatever way.
     /// Blocks, and polls meanwhile.
     ///
     /// # Errors
@@ -224,7 +225,7 @@ impl<H: Threads> Bundle<H> {
         self.call(Some(limit), from, &mut |engine, state, _| engine.flush_for_call(state, to)).map(|_| ())
     }
 
-    /// Takes the end of an operation if it has come. An error ends the wait, too.
+    /// Takes the end of an operation if it has come. An error ends the wait too.
     fn take_end(&mut self, from: Endpoint, ticket: Ticket) -> Option<Result<Completion, OperationError>> {
         match self.memory_parts(from) {
             Ok((engine, ..)) => engine.take_end(ticket).map(ended),
@@ -244,7 +245,7 @@ impl<H: Threads> Bundle<H> {
     }
 }
 
-/// The calls, in terms of one that posts and waits.
+/// The calls, built on one that posts and waits.
 trait Calls {
     fn call(&mut self, limit: Option<Duration>, from: Endpoint, post: Post<'_>) -> Result<Completion, OperationError>;
 
@@ -258,7 +259,7 @@ trait Calls {
     ) -> Result<(), OperationError> {
         let mut source = Some(Source::from(bytes));
         let post: Post<'_> = &mut |engine, state, stamps| {
-            // It is called once.
+            // The closure is called only once.
             let source = source.take().unwrap_or_else(|| Vec::new().into());
             stamped(stamps, (engine, state), (to, Operation::Write), |engine, state| {
                 engine.write_for_call(state, to, write, source)

@@ -6,14 +6,16 @@ use weft_memory::{Close, Closer, Mapped, Missed, Rights};
 use weft_shm::{Offer, RemoteError};
 use weft_wire::memory::{Atomic, Type};
 
-/// A part of a peer's region that is mapped here: read, written and changed by this process's own loads and stores. No code runs at the
-/// owner's, and nobody is told. One thread uses it at a time. Offsets count from the beginning of what the credential is for.
+/// A part of a peer's region that is mapped here: read, written and changed by this process's own loads and stores. No code runs at
+/// the owner, and the owner is not told. One thread uses it at a time. Offsets count from the beginning of the part that the
+/// credential covers.
 ///
-/// An access is made whole before the owner's revocation returns, or not at all. [`RemoteError::Withdrawn`] says that it was not made, and
-/// [`RemoteError::Interrupted`] that it is not known. When the owner is gone accesses are refused, too, once this bundle has noticed it;
-/// before, they change memory that nobody reads.
+/// An access is complete before the owner's revocation returns, or is not made at all. [`RemoteError::Withdrawn`] means that it was
+/// not made, [`RemoteError::Interrupted`] that this is unknown. Accesses are also refused once this bundle has noticed that the
+/// owner is gone; until then they change memory that nobody reads.
 ///
-/// Ranges and rights protect from mistakes: a process that may map memory could write all of the owner's.
+/// Ranges and rights only protect from mistakes: a process that is allowed to map this memory could write all of the owner's
+/// memory.
 #[derive(Debug)]
 pub struct Remote {
     memory: weft_shm::Remote,
@@ -28,32 +30,33 @@ impl From<Mapped<Reach>> for Remote {
 }
 
 impl Remote {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
 
-    /// What the credential allows.
+    /// Returns the rights that the credential gives.
     #[must_use]
     pub fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// Whether the owner has not withdrawn the memory.
+    /// Returns true until the owner withdraws the memory.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.memory.is_open()
     }
 
-    /// Copies bytes to it in ascending order, the last aligned word last and with release: a program that polls that word sees all of
-    /// them when it sees its new value. Keep accesses below some megabytes: a revocation waits for one for 100 ms only.
+    /// Copies bytes to it in ascending order. The last aligned word is stored last, with release: a program that polls this word
+    /// and sees its new value sees all other bytes too. Keep accesses below some megabytes, because a revocation waits only 100 ms
+    /// for one.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -65,7 +68,8 @@ impl Remote {
         }
     }
 
-    /// Copies bytes out of it. What is written meanwhile can be half old and half new, but for words of 8 bytes that are aligned.
+    /// Copies bytes out of it. Bytes that are written meanwhile can be partly old and partly new, except within aligned words of 8
+    /// bytes.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -77,8 +81,8 @@ impl Remote {
         }
     }
 
-    /// Changes the word there in one step, and returns the old value. `second` is for operations that have a second operand. Words of 32
-    /// bits are in the lower half.
+    /// Changes the word there in one step, and returns the old value. `second` is the second operand, for operations that have one.
+    /// Words of 32 bits are in the lower half.
     ///
     /// # Errors
     /// [`RemoteError`]: `Outside` also if the word is not aligned, or there is no such operation on such words.

@@ -37,7 +37,7 @@ impl<H: Threads> Seat<H> {
         taken
     }
 
-    /// Has the program's handler run for the notices that came.
+    /// Runs the program's handler for the notices that came.
     fn run_handler(&mut self, state: &mut State<Outlet>) {
         if let Some(run) = &mut self.on_notice {
             while let Some(notice) = self.engine.next_notice() {
@@ -79,7 +79,7 @@ impl<H: Threads> Face<H> {
         self.engine(message.endpoint)?.region_of(message)
     }
 
-    /// Time until a region or a cookie ends, if one does.
+    /// Time until the next region or cookie expires, if one does.
     pub fn until_end(&self) -> Option<Duration> {
         let ends = self.endpoints.iter().filter_map(|endpoint| {
             let seat = self.seats.get(endpoint.index())?.as_deref()?;
@@ -88,7 +88,7 @@ impl<H: Threads> Face<H> {
         ends.min().map(|end| end.saturating_sub(now()))
     }
 
-    /// Revokes what has ended.
+    /// Revokes regions and cookies that have expired.
     pub fn expire(&mut self) {
         for at in 0..self.endpoints.len() {
             if let Some(engine) = self.engine(self.endpoints[at]).filter(|engine| engine.next_end().is_some()) {
@@ -102,12 +102,12 @@ impl<H: Threads> Face<H> {
         self.seat(endpoint).filter(|seat| !seat.is_closing).map(|seat| &mut seat.on_notice)
     }
 
-    /// Whether a poll can run a handler of the program's here. True for good once one was set.
+    /// Whether a poll can run one of the program's handlers here. Stays true once one was set.
     pub fn may_run_handlers(&self) -> bool {
         self.has_had_handlers
     }
 
-    /// Writes what those of these endpoints that are for remote memory are at over older reports.
+    /// Reports the state of those endpoints that are for remote memory, and overwrites older reports.
     pub fn report_into(&self, endpoints: &[EndpointReport], reports: &mut Vec<(Endpoint, Report)>) {
         let mut used = 0;
         for &EndpointReport { endpoint, .. } in endpoints {
@@ -208,7 +208,7 @@ impl<H: Threads> Bundle<H> {
         Ok(())
     }
 
-    /// Returns what the calls of an endpoint for remote memory work with, and what notes requests if they are stamped now.
+    /// Returns what the calls of an endpoint for remote memory work with, and the recorder if requests are stamped now.
     #[allow(clippy::type_complexity)] // taken apart by each caller
     pub(super) fn memory_parts(
         &mut self,
@@ -222,7 +222,7 @@ impl<H: Threads> Bundle<H> {
     }
 }
 
-/// The time by which regions and cookies end: since the first call of this.
+/// The clock for the expiry of regions and cookies. It starts at the first call.
 pub(super) fn now() -> Duration {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     BEGIN.get_or_init(Instant::now).elapsed()

@@ -2,12 +2,12 @@
 
 use super::{Memory, PostError, ReadList, Source, Target, WriteList};
 
-/// The buffers of an operation on lists, which the program has again: those that weft owned, in their order.
+/// The buffers of an operation on lists, given back to the program: those that weft owned, in their order.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Buffers {
-    /// What was sent from.
+    /// The buffers that were sent from.
     pub sources: Vec<Vec<u8>>,
-    /// What was received into.
+    /// The buffers that were received into.
     pub targets: Vec<Vec<u8>>,
 }
 
@@ -21,9 +21,9 @@ pub(super) fn give_back(buffers: weft_memory::Buffers<super::Platform>) -> Box<B
 }
 
 impl Memory<'_> {
-    /// Writes the bytes of a list of buffers, one after the other, to parts of a region of the peer at index `to`. Has one end, as
-    /// [one write](Memory::try_write) has: [`Outcome::Done`](super::Outcome::Done) when all bytes are stored there. The owner checks each
-    /// part by itself: if one is refused, those behind it may have been stored, and then the write fails with
+    /// Writes the bytes of a list of buffers, one after the other, to parts of a region of the peer at index `to`. Like [one
+    /// write](Memory::try_write) it has one end: [`Outcome::Done`](super::Outcome::Done) when all bytes are stored there. The owner
+    /// checks each part separately. If one is refused, later parts may have been stored; then the write fails with
     /// [*unknown*](crate::Certainty::Unknown).
     ///
     /// Both lists have [`LIST_MOST`](super::LIST_MOST) items at most. Each piece between two boundaries of either side is a message and
@@ -52,8 +52,8 @@ impl Memory<'_> {
     /// ```
     ///
     /// # Errors
-    /// If it was not posted; the buffers come back. [`PostError::NoSuchList`] if a list is too long, or the two sides have not the same
-    /// number of bytes.
+    /// If it was not posted; the buffers come back. [`PostError::NoSuchList`] if a list is too long, or the two sides differ in
+    /// their number of bytes.
     pub fn try_write_list(
         &mut self,
         to: u32,
@@ -64,8 +64,8 @@ impl Memory<'_> {
         self.engine.try_write_list(self.state, to, write, sources, context)
     }
 
-    /// Reads parts of a region of the peer at index `to` into a list of buffers, as many bytes as these have. Has one end:
-    /// [`Outcome::Done`](super::Outcome::Done) when all bytes are in the buffers. As [`Memory::try_write_list`] in all else.
+    /// Reads parts of a region of the peer at index `to` into a list of buffers, until these are full. Has one end:
+    /// [`Outcome::Done`](super::Outcome::Done) when all bytes are in the buffers. Otherwise as [`Memory::try_write_list`].
     ///
     /// # Errors
     /// As [`Memory::try_write_list`].

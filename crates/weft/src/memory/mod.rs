@@ -1,11 +1,12 @@
-//! Remote memory: regions that peers read, write and change by atomic operations, under keys and cookies.
+//! Remote memory: regions that peers read, write and change with atomic operations, under keys and cookies.
 //!
-//! [`Bundle::memory_endpoint`] makes an endpoint for it; [`Bundle::memory`] returns its calls. An endpoint is both: the owner of regions
-//! here, and the initiator of operations on regions of the peers in its translation table. `docs/memory.md` is the introduction.
+//! [`Bundle::memory_endpoint`] makes an endpoint for it; [`Bundle::memory`] returns its calls. An endpoint is both the owner of
+//! regions here and the initiator of operations on regions of the peers in its translation table. `docs/memory.md` is the
+//! introduction.
 //!
 //! The calls of [`Memory`] do not block, and run no handler; [`Bundle::write`], [`Bundle::read`], [`Bundle::change`] and
-//! [`Bundle::flush_to`] post an operation and wait for its end. Each posted operation ends in one [`Completion`], whatever happens to its peer. An operation
-//! of a peer on a region here is carried out by a poll of this bundle.
+//! [`Bundle::flush_to`] post an operation and wait for its end. Each posted operation ends in one [`Completion`], whatever happens
+//! to its peer. A peer's operation on a region here is carried out by a poll of this bundle.
 
 mod calls;
 mod direct;
@@ -38,7 +39,7 @@ use std::time::Duration;
 use weft_core::{Endpoint, State};
 use weft_wire::Key;
 
-/// The memory that engines work with here.
+/// The types of memory that engines work with here.
 #[derive(Debug)]
 enum Platform {}
 
@@ -58,13 +59,13 @@ pub struct Completion {
     pub context: u64,
     /// How the operation ended.
     pub outcome: Outcome,
-    /// What was sent from, if weft owned it and did not give it back before.
+    /// The buffer that was sent from, if weft owned it and did not give it back before.
     pub source: Option<Vec<u8>>,
-    /// What was received into, if weft owned it.
+    /// The buffer that was received into, if weft owned it.
     pub target: Option<Vec<u8>>,
     /// The buffers of an operation on lists, if they were not given back before.
     pub buffers: Option<Box<Buffers>>,
-    /// What [`Memory::try_map_region`] has mapped.
+    /// The memory that [`Memory::try_map_region`] has mapped.
     pub remote: Option<Remote>,
 }
 
@@ -195,7 +196,7 @@ impl Memory<'_> {
     /// the window.
     ///
     /// # Errors
-    /// What the kernel says, or [`RegionError`].
+    /// The kernel's error, or [`RegionError`].
     pub fn allocate(&mut self, len: usize, key: RegionKey, rights: Rights) -> Result<(RegionId, Window), Error> {
         let window = Window::create(len).map_err(|error| {
             Error::system("cannot make memory for a region", error, "ask for less, or raise the limit that it names")
@@ -212,7 +213,7 @@ impl Memory<'_> {
         self.engine.table_mut().open(key.0, rights, face::Space(window))
     }
 
-    /// Makes a cookie for a part of a region: whoever has it may use that part, with these rights.
+    /// Makes a cookie for a part of a region. Its bearer may use that part with these rights.
     ///
     /// # Errors
     /// If the kernel gives no randomness; [`RegionError`].
@@ -222,60 +223,61 @@ impl Memory<'_> {
         Ok(self.engine.table_mut().cookie(region, part, rights, secret)?)
     }
 
-    /// Revokes a region and all of its cookies. When this returns, nothing is read or written there by peers any more; what comes later
-    /// goes back to its sender as [`Reason::Revoked`](crate::Reason::Revoked). False if it was revoked before.
+    /// Revokes a region and all of its cookies. When this returns, peers no longer read or write there; later operations go back to
+    /// their sender as [`Reason::Revoked`](crate::Reason::Revoked). False if it was revoked before.
     ///
     /// Blocks for some microseconds if neighbours have the region mapped, and up to 200 ms if one of them was stopped or killed in the
-    /// middle of an access: then this process gets a copy of the window's bytes, at the same address. What another thread writes there
-    /// during the copying may be lost.
+    /// middle of an access: then this process gets a copy of the window's bytes, at the same address. Bytes that another thread
+    /// writes there during the copying may be lost.
     pub fn revoke(&mut self, region: RegionId) -> bool {
         self.engine.table_mut().revoke(region).is_some()
     }
 
-    /// Revokes a cookie. When this returns, nothing is read or written by it any more. False if it was revoked before. Blocks as
+    /// Revokes a cookie. When this returns, no more accesses are made under it. False if it was revoked before. Blocks as
     /// [`Memory::revoke`] does.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         self.engine.table_mut().revoke_cookie(cookie)
     }
 
-    /// Opens a region under a handle of 32 bits too, for peers whose protocol has no room for a key (VIA). Offsets of accesses by the
-    /// handle count from `base`, so they are addresses if `base` is the region's. `None` if the region was revoked, or its place in the
-    /// table is above 2^20 - 2.
+    /// Opens a region under a handle of 32 bits too, for peers whose protocol has no room for a key (VIA). Offsets of accesses by
+    /// the handle count from `base`. So they are addresses if `base` is the region's address. `None` if the region was revoked, or
+    /// its place in the table is above 2^20 - 2.
     ///
-    /// Peers can guess handles: everybody who is admitted may use the region, as with a small key. A handle never is 0. One of a revoked
-    /// region is refused until 4 million other regions were opened.
+    /// Peers can guess handles: every admitted peer may use the region, as with a small key. A handle is never 0. The handle of a
+    /// revoked region is refused until 4 million other regions were opened.
     pub fn handle(&mut self, region: RegionId, base: u64) -> Option<RegionHandle> {
         self.engine.table_mut().handle(region, base)
     }
 
-    /// Sets from where offsets of accesses by the region's key count, for protocols whose peers name bytes by their address: with the
-    /// region's address they are addresses. It is 0 before. To be called before peers know the key. False if the region was revoked.
+    /// Sets the base from which offsets of accesses by the region's key count, for protocols whose peers name bytes by their
+    /// address: use the region's address as the base. The default is 0. Call this before peers know the key. False if the region
+    /// was revoked.
     pub fn count_from(&mut self, region: RegionId, base: u64) -> bool {
         self.engine.table_mut().count_from(region, base)
     }
 
-    /// Has a region and all of its cookies revoked when so much time is over. A later call replaces it: the time counts from then on.
-    /// [`Duration::MAX`] is never. False if the region was revoked.
+    /// Has a region and all of its cookies revoked after this time. A later call replaces the time, counting from that call.
+    /// [`Duration::MAX`] means never. False if the region was revoked.
     ///
-    /// The bundle revokes it, when it is polled or sleeps in a wait, or the service thread of a
-    /// [serviced](crate::SharedBundle::serviced) one. If that is late, an access that is carried out behind the end is refused as
-    /// [`Reason::Revoked`](crate::Reason::Revoked) all the same.
+    /// The bundle revokes it when it is polled or sleeps in a wait; in a [serviced](crate::SharedBundle::serviced) bundle, the
+    /// service thread does so too. Even if that is late, an access after the time is over is refused as
+    /// [`Reason::Revoked`](crate::Reason::Revoked).
     pub fn revoke_after(&mut self, region: RegionId, time: Duration) -> bool {
         let end = face::now().checked_add(time);
         self.engine.table_mut().set_end(region, end)
     }
 
-    /// The same for a cookie, as [`Memory::revoke_after`].
+    /// As [`Memory::revoke_after`], for a cookie.
     pub fn revoke_cookie_after(&mut self, cookie: Cookie, time: Duration) -> bool {
         let end = face::now().checked_add(time);
         self.engine.table_mut().set_cookie_end(cookie, end)
     }
 
-    /// Counts peers' operations on a region from now on, in a tally of the program's. Each call adds a tally. An operation that is counted
-    /// ends a wait, as a notice does. False if the region was revoked.
+    /// Counts peers' operations on a region from now on, in the program's tally. Each call adds a tally. A counted operation ends a
+    /// wait, as a notice does. False if the region was revoked.
     ///
-    /// Neighbours cannot map a region that is counted, so this bundle's polls carry all operations on it out. Blocks as
-    /// [`Memory::revoke`] does.
+    /// Neighbours cannot map a counted region, so this bundle's polls carry out all operations on it. Blocks as [`Memory::revoke`]
+    /// does.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering::Acquire};
@@ -297,7 +299,7 @@ impl Memory<'_> {
         self.engine.table_mut().count(region, tally)
     }
 
-    /// The memory of a region, if it was not revoked.
+    /// Returns the memory of a region, if it was not revoked.
     pub fn window(&self, region: RegionId) -> Option<Window> {
         self.engine.table().space(region).map(|space| space.0.clone())
     }
@@ -341,7 +343,7 @@ impl Memory<'_> {
     }
 
     /// Changes words in a region of the peer at index `to`, each in one step: as many as there are operands. The operands are copied.
-    /// Ends as [`Outcome::Done`] when all are changed and the old values, if `fetch` wants them, are in its target.
+    /// Ends as [`Outcome::Done`] when all are changed and, if `fetch` asks for them, the old values are in its target.
     ///
     /// # Errors
     /// If it was not posted.
@@ -359,8 +361,8 @@ impl Memory<'_> {
         })
     }
 
-    /// Writes a few bytes to a region of the peer at index `to`, [`INLINE_MOST`] at most. The bytes are copied, so the source is free when
-    /// this returns. As [`Memory::try_write`] in all else.
+    /// Writes a few bytes to a region of the peer at index `to`, [`INLINE_MOST`] at most. The bytes are copied, so the source is
+    /// free when this returns. Otherwise as [`Memory::try_write`].
     ///
     /// # Errors
     /// If it was not posted. [`PostError::TooLong`] if there are more bytes.
@@ -371,8 +373,8 @@ impl Memory<'_> {
         })
     }
 
-    /// Posts a flush. It ends as [`Outcome::Done`] when all operations that were posted before it to index `to` have ended, however they
-    /// ended; their completions come before its own. It sends nothing.
+    /// Posts a flush. It ends as [`Outcome::Done`] when all operations that were posted before it to index `to` have ended, in
+    /// whatever way; their completions come before its own. It sends nothing.
     ///
     /// # Errors
     /// If it was not posted.
@@ -380,9 +382,9 @@ impl Memory<'_> {
         self.engine.try_flush(self.state, to, context)
     }
 
-    /// Sets a fence: an operation that is posted behind it to index `to` begins when all that were posted before it have ended, however
-    /// they ended. Operations are carried out in their order without a fence. With one, what a read or an atomic operation before it
-    /// returns is in its target, and each earlier completion has come, before anything of a later operation leaves this process. A fence
+    /// Sets a fence: operations posted to index `to` after it begin when all those posted before it have ended, in whatever way.
+    /// Operations are carried out in order even without a fence. With a fence, results of earlier reads and atomic operations are
+    /// in their targets, and all earlier completions have come, before anything of a later operation leaves this process. A fence
     /// costs a round trip if something is under way.
     ///
     /// # Errors
@@ -391,13 +393,13 @@ impl Memory<'_> {
         self.engine.fence(self.state, to)
     }
 
-    /// Asks the peer at index `to` to let this process map what a credential is for. It ends with [`Completion::remote`], memory that is
-    /// read and written by loads and stores from then on, until the owner revokes the credential's region or cookie or is gone. There is
-    /// none if the peer is no process of the same host and user that may be traced by this one, if the owner lent the memory, if the
-    /// credential ends in time, or where the kernel does not allow it. Each value is for one thread at a time; ask again for another
-    /// thread.
+    /// Asks the peer at index `to` to let this process map what a credential is for. It ends with [`Completion::remote`]: memory
+    /// that this process reads and writes by loads and stores, until the owner revokes the credential's region or cookie, or is
+    /// gone. There is none if the peer is not a process of the same host and user that this one may trace, if the owner lent the
+    /// memory, if the credential expires, or where the kernel does not allow it. Each value is for one thread at a time; ask again
+    /// for another thread.
     ///
-    /// Operations of this endpoint need no such call: what is used more often is mapped for them.
+    /// The endpoint's own operations need no such call: they map memory themselves when they use it often.
     ///
     /// # Errors
     /// If it was not posted.
@@ -416,12 +418,12 @@ impl Memory<'_> {
         self.engine.next_notice()
     }
 
-    /// Operations to a peer that have not ended.
+    /// Returns the number of operations to a peer that have not ended.
     pub fn pending(&self, to: u32) -> usize {
         self.engine.pending(to)
     }
 
-    /// What the endpoint has counted.
+    /// Returns the endpoint's counters.
     pub fn counters(&self) -> Counters {
         self.engine.counters()
     }

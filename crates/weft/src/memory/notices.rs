@@ -1,4 +1,4 @@
-//! Handlers of notices: what an owner's program runs when a peer's write with a notice is whole.
+//! Handlers of notices, which run at the owner when a peer's write with a notice is complete.
 
 use super::{Memory, Notice};
 use crate::bundle::{AnyThread, Bundle, SharedBundle, Threads};

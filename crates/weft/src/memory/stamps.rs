@@ -7,8 +7,8 @@ use crate::status::stamps::now;
 use crate::status::Operation;
 use weft_core::State;
 
-/// Posts an operation to an index. If requests are stamped, and it made one, that is noted. Those of several pieces are not noted, nor
-/// those before which the engine asks for the region.
+/// Posts an operation to an index. If requests are stamped and the operation made one, records it. Operations of several pieces are
+/// not recorded, nor those before which the engine asks for the region.
 #[inline(always)]
 pub(super) fn stamped<R>(
     stamps: &mut Option<&mut Recorder>,
