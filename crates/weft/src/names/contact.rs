@@ -29,12 +29,14 @@ pub struct Contact {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ContactError {
     /// There is no `#`.
-    #[error("there is no key: # and the key must follow the name, as the endpoint's program prints them")]
+    #[error("the key is missing: after the name there must be # and the key, as the endpoint's program prints them")]
     NoKey,
-    /// What follows `#` is not a key.
-    #[error("what follows # is not a key: that is up to 16 hexadecimal digits, as the endpoint's program prints it")]
+    /// The text after `#` is not a key.
+    #[error(
+        "the text after # is not a key: a key is up to 16 hexadecimal digits, as the endpoint's program prints it"
+    )]
     Key,
-    /// What stands before it is not a name.
+    /// The text before `#` is not a name.
     #[error(transparent)]
     Name(#[from] NameError),
 }

@@ -1,7 +1,7 @@
-//! Names by host and port: a program tells the names of its endpoints at a TCP port, and others ask for them there.
+//! Names by host and port: a program serves the names of its endpoints at a TCP port, and others look them up there.
 //!
-//! An endpoint's [`Name`](crate::Name) changes each time its process starts, and has 60 characters. A [`NameServer`] tells it at a port
-//! that stays the same, and [`resolve`] asks there:
+//! An endpoint's [`Name`](crate::Name) changes each time its process starts, and has 60 characters. A [`NameServer`] serves it at a
+//! port that stays the same, and [`resolve`] looks it up there:
 //!
 //! ```
 //! use std::time::Duration;
@@ -12,7 +12,7 @@
 //! let mut bundle = Bundle::new(&Node::new()?)?;
 //! let me = bundle.endpoint_with_random_key()?;
 //! let names = NameServer::open(0)?; // any free port; usually a number that its clients know
-//! names.tell_with_key("", bundle.contact(me)?)?; // whoever asks may also send
+//! names.tell_with_key("", bundle.contact(me)?)?; // every client that asks may also send
 //!
 //! // The client, usually in another process.
 //! let server = resolve(&format!("localhost:{}", names.port()), Duration::from_secs(5))?;
@@ -22,13 +22,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One port can tell several names: each has a label, and the client asks for `host:port/label`. The empty label is the name
-//! that `host:port` alone stands for.
+//! One port can serve several names: each has a label, and the client asks for `host:port/label`. `host:port` alone stands for the
+//! empty label.
 //!
-//! Everybody who reaches the port is told the names, in clear text. A key is told only by [`NameServer::tell_with_key`]; then
-//! the key keeps nobody out who reaches the port. An endpoint that admits callers without its key
-//! ([`Admission::OwnUserWithoutKey`](crate::Admission::OwnUserWithoutKey), [`Admission::Anybody`](crate::Admission::Anybody))
-//! needs only [`NameServer::tell`].
+//! Anybody who can reach the port gets the names, in clear text. Only [`NameServer::tell_with_key`] serves the key too; then the
+//! key no longer keeps out anybody who can reach the port. An endpoint that admits callers without its key
+//! ([`Admission::OwnUserWithoutKey`](crate::Admission::OwnUserWithoutKey), [`Admission::Anybody`](crate::Admission::Anybody)) needs
+//! only [`NameServer::tell`].
 
 mod contact;
 mod resolve;
@@ -61,7 +61,7 @@ impl SharedBundle {
     }
 }
 
-/// Where to ask: `host:port`, or `host:port/label`.
+/// The place to ask: `host:port`, or `host:port/label`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place<'a> {
     /// A host's name, or an address without brackets.
@@ -71,7 +71,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// `None` if the text is no place.
+    /// `None` if the text is not a place.
     fn parse(text: &'a str) -> Option<Place<'a>> {
         let (host, rest) = text.trim().rsplit_once(':')?;
         let (port, label) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,4 +1,4 @@
-//! The client's side: asks all addresses of a host side by side, within a limit of time.
+//! The client's side: asks all addresses of a host in parallel, within a time limit.
 
 use super::{Contact, Place};
 use crate::node::lock;
@@ -16,11 +16,11 @@ use weft_shm::Descriptor;
 use weft_wire::rendezvous::{Answer, Query, RendezvousError, ANSWER_BYTES, VERSION};
 use weft_wire::Key;
 
-/// Addresses of a host that are asked.
+/// Largest number of addresses of a host to ask.
 const ADDRESSES_MOST: usize = 16;
 
-/// Lookups of host names that are not back at one time. Each has a thread, which the system's resolver may keep for longer
-/// than anybody waits.
+/// Largest number of unfinished lookups of host names. Each has a thread, and the system's resolver may block that thread longer
+/// than the caller waits.
 const LOOKUPS_MOST: u32 = 16;
 
 /// Bytes of such a thread's stack: it runs the C library's resolver with its plug-ins.
@@ -29,73 +29,71 @@ const STACK_BYTES: usize = 1 << 20;
 /// The longest limit: about 30 years.
 const LIMIT_MOST: Duration = Duration::from_secs(1_000_000_000);
 
-/// Why a place did not tell a name.
+/// Why looking up a name failed.
 #[derive(thiserror::Error)]
 pub enum ResolveError {
-    /// The text is no place.
-    #[error("{0:?} is no place to ask: that is HOST:PORT or HOST:PORT/LABEL, the port from 1 to 65535, as in localhost:4000")]
+    /// The text is not a place.
+    #[error("{0:?} is not a place to ask: give HOST:PORT or HOST:PORT/LABEL, with a port from 1 to 65535, as in localhost:4000")]
     Place(String),
     /// The host was not found.
-    #[error("cannot find the host {host}: {source}. Is its name right? Its address will do as well")]
+    #[error("cannot find the host {host}: {source}. Check its name, or give its address")]
     Host {
         /// The host's name.
         host: String,
-        /// What the system's resolver said.
+        /// The error of the system's resolver.
         source: io::Error,
     },
     /// Too many lookups of host names are under way.
-    #[error(
-        "{LOOKUPS_MOST} lookups of host names are under way and not back; wait for them, or give the host's address"
-    )]
+    #[error("{LOOKUPS_MOST} lookups of host names are still under way; wait for them, or give the host's address")]
     TooManyLookups,
-    /// There is no thread for the lookup of the host's name.
+    /// No thread could be started for the lookup of the host's name.
     #[error(
-        "cannot start a thread that looks the host {host} up: {source}. Raise the limits of processes and of memory (ulimit -u, \
+        "cannot start a thread to look up the host {host}: {source}. Raise the limits of processes and of memory (ulimit -u, \
          ulimit -v; in a container its limit of pids), or give the host's address, which needs none"
     )]
     NoThread {
         /// The host's name.
         host: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refused something, or the host refused the connection.
-    #[error("cannot ask {place}: {source}. Does a program that tells names there run, and does TCP get through?")]
+    #[error("cannot ask {place}: {source}. Check that a name server runs there and that TCP gets through")]
     System {
-        /// Where was asked.
+        /// The place that was asked.
         place: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Nobody answered in time.
     #[error(
-        "no answer from {place} within {} s. Does a program that tells names there run, and does TCP get through?",
+        "no answer from {place} within {} s. Check that a name server runs there and that TCP gets through",
         limit.as_secs_f64()
     )]
     TimedOut {
-        /// Where was asked.
+        /// The place that was asked.
         place: String,
-        /// For how long.
+        /// How long the call waited.
         limit: Duration,
     },
-    /// What answers there is no name server of weft.
-    #[error("what answers at {place} tells no names of weft. Is that the port of another program?")]
+    /// The server there is not a weft name server.
+    #[error("the server at {place} is not a weft name server. Check the port")]
     NotWeft {
-        /// Where was asked.
+        /// The place that was asked.
         place: String,
     },
     /// The name server speaks another version.
     #[error("the name server at {place} speaks version {theirs} of its protocol, this weft speaks {VERSION}; use the same weft on both sides")]
     Version {
-        /// Where was asked.
+        /// The place that was asked.
         place: String,
         /// The version that it speaks.
         theirs: u8,
     },
-    /// The server tells no name with that label.
-    #[error("{place}: the name server there tells no name with this label. Ask its owner for the label, or try again when its program is ready")]
+    /// The server has no name with that label.
+    #[error("{place}: the name server there has no name with this label. Ask its owner for the label, or try again when its program is ready")]
     NoSuchLabel {
-        /// Where was asked.
+        /// The place that was asked.
         place: String,
     },
 }
@@ -103,7 +101,7 @@ pub enum ResolveError {
 weft_wire::debug_says_display!(ResolveError);
 
 impl ResolveError {
-    /// Of several addresses' errors, the one with the highest rank is told.
+    /// If several addresses fail, the error with the highest rank is returned.
     fn rank(&self) -> u8 {
         match self {
             ResolveError::NoSuchLabel { .. } => 5,
@@ -115,18 +113,18 @@ impl ResolveError {
     }
 }
 
-/// Asks the [`NameServer`](super::NameServer) at `host:port`, or `host:port/label`, for the name of an endpoint, and its key if
-/// that is told; otherwise the key is [`Key::NONE`]. The host is a name or an address, one of IPv6 in brackets.
+/// Asks the [`NameServer`](super::NameServer) at `host:port`, or `host:port/label`, for the name of an endpoint, and its key if the
+/// server has it; otherwise the key is [`Key::NONE`]. The host is a name or an address; an IPv6 address is in brackets.
 ///
-/// Blocks until there is an answer or the `limit` is over, whatever hangs: the lookup of the host's name, the connection or
-/// the server. Does not poll, so call it before others depend on this program's answers, or in another thread. All addresses
-/// of the host are asked side by side, and the first that answers is believed.
+/// Blocks until there is an answer or the `limit` is over, even if the lookup of the host's name, the connection or the server
+/// hangs. Does not poll, so call it before others depend on this program's answers, or in another thread. Asks all addresses of the
+/// host in parallel, and takes the first answer.
 ///
 /// ```
 /// use std::time::Duration;
 /// use weft::names::{resolve, NameServer, ResolveError};
 ///
-/// let names = NameServer::open(0)?; // tells nothing yet
+/// let names = NameServer::open(0)?; // no names yet
 /// let place = format!("127.0.0.1:{}", names.port());
 /// let limit = Duration::from_secs(5);
 /// assert!(matches!(resolve(&place, limit), Err(ResolveError::NoSuchLabel { .. })));
@@ -137,7 +135,7 @@ impl ResolveError {
 /// ```
 ///
 /// # Errors
-/// If the text is no place, if the host is not found, or if nobody there tells the name in time.
+/// If the text is not a place, if the host is not found, or if no server there has the name or answers in time.
 pub fn resolve(place: &str, limit: Duration) -> Result<Contact, ResolveError> {
     let limit = limit.min(LIMIT_MOST);
     let end = Instant::now() + limit;
@@ -153,13 +151,13 @@ pub fn resolve(place: &str, limit: Duration) -> Result<Contact, ResolveError> {
     };
     let query = Query { label: at.label }.to_bytes().ok_or_else(|| ResolveError::Place(place.to_owned()))?;
     ask_all(place, &addresses, &query, end).unwrap_or_else(|worst| {
-        // Some have not answered.
+        // Some addresses have not answered.
         let silent = timed_out();
         Err(worst.into_iter().chain([silent]).max_by_key(ResolveError::rank).unwrap_or_else(timed_out))
     })
 }
 
-/// What a resolver says.
+/// The result of a resolver.
 type Addresses = io::Result<Vec<SocketAddr>>;
 
 fn system_resolver(host: &str, port: u16) -> Addresses {
@@ -170,18 +168,18 @@ fn system_resolver(host: &str, port: u16) -> Addresses {
     }
 }
 
-/// Lookups that are not back.
+/// Unfinished lookups.
 static LOOKUPS: AtomicU32 = AtomicU32::new(0);
 
-/// Looks a host's name up in a thread of its own, because the system's resolver takes no limit of time. `None` if it is not
-/// back in time.
+/// Looks up a host's name in a thread of its own, because the system's resolver has no time limit. `None` if it does not finish in
+/// time.
 fn look_up(
     resolver: impl FnOnce(&str, u16) -> Addresses + Send + 'static,
     host: &str,
     port: u16,
     end: Instant,
 ) -> Result<Option<Addresses>, ResolveError> {
-    // Relaxed, here and below: it is a number, and nothing comes with it.
+    // Relaxed, here and below: only the number matters; it publishes nothing.
     let add = |lookups| Some(lookups + 1).filter(|&lookups| lookups <= LOOKUPS_MOST);
     if LOOKUPS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
         return Err(ResolveError::TooManyLookups);
@@ -213,8 +211,8 @@ struct Attempt {
     length: usize,
 }
 
-/// Asks all addresses. Returns the first name that one of them tells, or the error of the highest rank once all have failed. If the
-/// time is over before that: the error of the highest rank so far.
+/// Asks all addresses. Returns the first name that one of them gives, or the error of the highest rank once all have failed. If the
+/// time is over before that, fails with the error of the highest rank so far.
 fn ask_all(
     place: &str,
     addresses: &[SocketAddr],
@@ -240,7 +238,7 @@ fn ask_all(
             return Err(worst);
         }
         let mut watched: Vec<PollFd<'_>> = attempts.iter().map(Attempt::watched).collect();
-        // The kernel takes any time that is not beyond its clock, and the limit is not.
+        // Cannot fail: the limit is within the kernel's range.
         let left = Timespec::try_from(left).ok();
         match poll(&mut watched, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -285,17 +283,17 @@ impl Attempt {
         }
     }
 
-    /// What to wait for: that it is connected, or that something comes.
+    /// The events to wait for: connected, or readable.
     fn watched(&self) -> PollFd<'_> {
         PollFd::new(&self.socket, if self.has_asked { PollFlags::IN } else { PollFlags::OUT })
     }
 
-    /// Does what is possible now. Returns the contact once it is told.
+    /// Does as much as possible without blocking. Returns the contact once it has come.
     fn go_on(&mut self, place: &str, query: &[u8]) -> Result<Option<Contact>, ResolveError> {
         let refused = |error: Errno| ResolveError::System { place: place.to_owned(), source: error.into() };
         if !self.has_asked {
             socket_error(&self.socket).and_then(|refused| refused).map_err(refused)?;
-            // The buffer of a new connection has room for it.
+            // Does not block: the buffer of a new connection has room for it.
             send(&self.socket, query, SendFlags::NOSIGNAL).map_err(refused)?;
             self.has_asked = true;
             return Ok(None);
@@ -324,8 +322,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
 
-    /// A server that says these bytes to all, whatever they ask. `None` where the network has no loopback.
-    fn one_who_says(bytes: &'static [u8]) -> Option<SocketAddr> {
+    /// A server that sends these bytes to every client. `None` if the network has no loopback.
+    fn server_that_sends(bytes: &'static [u8]) -> Option<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0").ok()?;
         let address = listener.local_addr().ok()?;
         TcpStream::connect(address).ok()?;
@@ -334,7 +332,7 @@ mod tests {
                 std::thread::spawn(move || {
                     let _ = caller.write_all(bytes);
                     while caller.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
-                    // until the other side is gone
+                    // Until the other side is gone.
                 });
             }
         });
@@ -342,18 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn of_several_addresses_one_that_is_silent_or_wrong_keeps_nobody_waiting() {
+    fn a_silent_or_wrong_address_does_not_delay_the_others() {
         let name = Name { epoch: Epoch(7), endpoint: EndpointId(3), uid: Uid(1000), address: HostAddress::NONE };
         let told: &'static [u8] = Box::leak(Box::new(Answer::Told { name, key: Some(Key(7)) }.to_bytes()));
         let query = Query { label: "" }.to_bytes().expect("a label");
         let servers: [&[u8]; 4] = [b"", b"SSH-2.0-x\r\n", told, b""];
-        let all: Option<Vec<SocketAddr>> = servers.into_iter().map(one_who_says).collect();
+        let all: Option<Vec<SocketAddr>> = servers.into_iter().map(server_that_sends).collect();
         let Some(all) = all else { return eprintln!("LEFT OUT: asking several addresses: there is no loopback") };
         let begun = Instant::now();
         let answer = ask_all("there", &all, &query, begun + Duration::from_secs(60)).unwrap_or_else(|_| panic!("late"));
-        let contact = answer.expect("one says it");
+        let contact = answer.expect("one has it");
         assert_eq!((contact.name, contact.key.0), (name, 7));
-        // Without that one: the wrong one is told at the end, and what is told of all wrong ones at once.
+        // Without that one, the wrong one is reported when the time is over. If all are wrong, that is reported at once.
         let wrong = [all[0], all[1]];
         let late = ask_all("there", &wrong, &query, Instant::now() + Duration::from_millis(200));
         assert!(matches!(late, Err(Some(ResolveError::NotWeft { .. }))));

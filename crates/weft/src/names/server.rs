@@ -1,7 +1,7 @@
-//! The server's side: a thread that answers whoever asks at the port.
+//! The server's side: a thread that answers queries at the port.
 //!
-//! Strangers ask here. So a connection has little time and a buffer of fixed size, there are few connections at once, and the
-//! oldest makes room for the next one: whoever sends its query at once is answered, however many connections say nothing.
+//! Anybody can connect. So a connection has little time and a buffer of fixed size, there are few connections at once, and a new
+//! one replaces the oldest. A client that sends its query at once is answered, however many connections stay silent.
 
 use super::Contact;
 use crate::node::{lock, Error};
@@ -21,28 +21,28 @@ use weft_shm::{Descriptor, Forked, Own};
 use weft_wire::rendezvous::{is_label, Answer, Query, RendezvousError, LABEL_MOST, QUERY_MOST};
 use weft_wire::{Key, Name};
 
-/// Connections at once. The oldest makes room for the next one.
+/// Largest number of connections. A new one replaces the oldest.
 const CONNECTIONS_MOST: usize = 64;
 
-/// How long a connection may take to ask.
+/// How long a connection may take to send its query.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Labels of one server.
+/// Largest number of labels of one server.
 const LABELS_MOST: usize = 4096;
 
-/// How long the thread accepts nobody after the kernel had no descriptor or memory for a connection.
+/// How long the thread accepts no connections after the kernel had no descriptor or memory for one.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long a server that is dropped waits for its thread.
+/// How long dropping a server waits for its thread.
 const END_MOST: Duration = Duration::from_secs(1);
 
 /// Bytes of the thread's stack.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Tells names at a TCP port until it is dropped. A thread answers, which sleeps while nobody asks; the program need not poll.
+/// Serves names at a TCP port until it is dropped. Its thread sleeps while nobody asks; the program need not poll.
 ///
-/// Every process that reaches the port is told the names, in clear text, and the keys that the program gave with them. See the
-/// [module](crate::names) for what that means.
+/// Every process that can reach the port gets the names, in clear text, and the keys that the program gave with them. The
+/// [module](crate::names) explains what that means.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,11 +69,11 @@ pub struct NameServer {
     address: SocketAddr,
 }
 
-/// What the program and the thread share.
+/// The state that the program and the thread share.
 #[derive(Debug)]
 struct Shared {
     told: Mutex<BTreeMap<String, Told>>,
-    /// The thread is to end.
+    /// Tells the thread to end.
     is_over: AtomicBool,
     /// An eventfd that ends the thread's sleep.
     stop: Descriptor,
@@ -87,14 +87,14 @@ struct Told {
     key: Option<Key>,
 }
 
-/// Why a name is not told.
+/// Why a server refused a name.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TellError {
-    /// The text is no label.
+    /// The text is not a label.
     #[error("a label has at most {LABEL_MOST} letters, digits, '-', '_' and '.'; choose another one")]
     Label,
-    /// The server tells as many names as it can.
-    #[error("a name server tells at most {LABELS_MOST} names; withdraw some, or open another server")]
+    /// The server has as many names as it can hold.
+    #[error("a name server has at most {LABELS_MOST} names; withdraw some, or open another server")]
     TooMany,
     /// This is a forked child of the process that opened the server.
     #[error(transparent)]
@@ -110,7 +110,7 @@ impl NameServer {
     /// # Errors
     /// If the port is in use or may not be opened, or if the kernel gives no descriptor or no thread.
     pub fn open(port: u16) -> Result<NameServer, Error> {
-        // With IPv6 comes IPv4. Some hosts have only IPv4.
+        // The IPv6 socket takes IPv4 connections too. Some hosts have only IPv4.
         NameServer::start(|| {
             TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
                 io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
@@ -128,9 +128,8 @@ impl NameServer {
     }
 
     fn start(bind: impl FnOnce() -> io::Result<TcpListener>) -> Result<NameServer, Error> {
-        let in_use = "choose another port, or end the program that has this one (`ss -ltnp` shows it)";
-        let cannot_listen =
-            |source| Error::system("cannot open the TCP port for those who ask for names", source, in_use);
+        let in_use = "choose another port, or end the program that uses this one (`ss -ltnp` shows it)";
+        let cannot_listen = |source| Error::system("cannot open the name server's TCP port", source, in_use);
         let mut address = Err(io::ErrorKind::AddrNotAvailable.into());
         let listener = Descriptor::make(|| {
             let listener = bind()?;
@@ -151,7 +150,7 @@ impl NameServer {
         }));
         let desk = Desk { shared: shared.clone(), listener, address, connections: Vec::new(), rests_until: None };
         spawn_without_signals("weft-names", STACK_BYTES, move || desk.run()).map_err(|e| {
-            Error::system("cannot start the thread that tells names", e, "raise the limit of processes (ulimit -u)")
+            Error::system("cannot start the name server's thread", e, "raise the limit of processes (ulimit -u)")
         })?;
         Ok(NameServer { shared, address })
     }
@@ -161,21 +160,22 @@ impl NameServer {
         self.address.port()
     }
 
-    /// Returns the address and port that the server listens at. The address is unspecified if it is all of this host's.
+    /// Returns the address and port that the server listens at. The address is unspecified if the server listens at all of this
+    /// host's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Tells the name, without a key, to whoever asks for the label, in place of what was told there before. For endpoints
-    /// that admit callers without their key, and where clients know the key from elsewhere.
+    /// Serves the name, without a key, under the label, and replaces the label's previous name. For endpoints that admit callers
+    /// without their key, and where clients know the key from elsewhere.
     ///
     /// # Errors
-    /// If the label is none, if there are too many, or if this is a forked child.
+    /// If the text is not a label, if there are too many names, or if this is a forked child.
     pub fn tell(&self, label: &str, name: Name) -> Result<(), TellError> {
         self.insert(label, Told { name, key: None })
     }
 
-    /// Tells the name and the key to whoever asks for the label. From then on the key keeps nobody out who reaches the port.
+    /// Serves the name and the key under the label. From then on the key keeps out nobody who can reach the port.
     ///
     /// # Errors
     /// As [`NameServer::tell`].
@@ -196,7 +196,7 @@ impl NameServer {
         Ok(())
     }
 
-    /// Stops telling the label's name. Returns whether it was told before.
+    /// Stops serving the label's name. Returns whether there was one.
     pub fn withdraw(&self, label: &str) -> bool {
         !self.shared.life().is_over() && lock(&self.shared.told).remove(label).is_some()
     }
@@ -206,11 +206,11 @@ impl Drop for NameServer {
     /// Closes the port.
     fn drop(&mut self) {
         if self.shared.life().is_over() {
-            return; // the thread is the parent's
+            return; // the thread belongs to the parent
         }
         self.shared.is_over.store(true, Ordering::Release);
         ring(&self.shared.stop);
-        // Not without end: if the program closed our descriptors by number, nothing wakes the thread.
+        // With a limit: if the program closed our descriptors by number, nothing wakes the thread.
         let has_ended = lock(&self.shared.has_ended);
         let waited = self.shared.end.wait_timeout_while(has_ended, END_MOST, |has_ended| !*has_ended);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -222,15 +222,15 @@ impl Drop for NameServer {
 struct Desk {
     shared: Arc<Own<Shared>>,
     listener: Descriptor,
-    /// Where it listens, by which it is told from a socket of the program's.
+    /// The address that it listens at. If the program reused the number for a socket of its own, the address differs.
     address: SocketAddr,
     /// In the order in which they came.
     connections: Vec<Connection>,
-    /// Nobody is accepted until then.
+    /// No connection is accepted until then.
     rests_until: Option<Instant>,
 }
 
-/// Somebody who asks.
+/// A client's connection.
 #[derive(Debug)]
 struct Connection {
     socket: Descriptor,
@@ -252,7 +252,7 @@ impl Desk {
         shared.end.notify_all();
     }
 
-    /// Sleeps until somebody asks, and answers. Returns false if that is over, or the descriptors are ours no more.
+    /// Sleeps until a client asks, and answers. Returns false if the thread must end, or the descriptors are no longer ours.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.connections.retain(|connection| connection.until > now);
@@ -264,12 +264,12 @@ impl Desk {
         watched.extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
         match poll(&mut watched, most.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // For want of memory.
+            // The kernel has no memory.
             Err(_) => std::thread::sleep(REST),
         }
         let came: Vec<PollFlags> = watched.iter().map(PollFd::revents).collect();
         let [stop, listener, connections @ ..] = &came[..] else { return false };
-        // If nothing stopped us it is another file: the program closed our descriptors by number.
+        // If the program did not stop us, it closed our descriptors by number and this is another file.
         if !stop.is_empty() || listener.contains(PollFlags::NVAL) {
             return false;
         }
@@ -279,16 +279,17 @@ impl Desk {
             let came = came.next().copied().unwrap_or(PollFlags::empty());
             came.is_empty() || connection.hear(shared)
         });
-        // The time after the sleep, which may have lasted for hours.
+        // Read the clock again: the sleep may have lasted for hours.
         listener.is_empty() || self.accept(Instant::now())
     }
 
-    /// Whether the listener's number still leads to the listener. The program may have closed it, and have another socket there.
+    /// Whether the listener's number still leads to the listener. The program may have closed it and reused the number.
     fn is_ours(&self) -> bool {
         getsockname(&self.listener).is_ok_and(|at| SocketAddr::try_from(at) == Ok(self.address))
     }
 
-    /// Accepts whoever waits, and hears them: most have asked already. Returns false if the listener is ours no more.
+    /// Accepts waiting clients, and reads from them: most have sent their query already. Returns false if the listener is no longer
+    /// ours.
     fn accept(&mut self, now: Instant) -> bool {
         for _ in 0..CONNECTIONS_MOST {
             if !self.is_ours() {
@@ -320,7 +321,7 @@ impl Desk {
 }
 
 impl Connection {
-    /// Reads what came, and answers a query that is whole. Returns whether more is to come.
+    /// Reads, and answers a complete query. Returns whether more is expected.
     fn hear(&mut self, shared: &Shared) -> bool {
         loop {
             match rustix::io::read(&self.socket, &mut self.came[self.length..]) {
@@ -338,7 +339,7 @@ impl Connection {
                 Err(RendezvousError::Version(_)) => Answer::OtherVersion,
                 Err(_) => return false,
             };
-            // 64 bytes fit into the buffer of a new connection. An asker that is gone misses them.
+            // 64 bytes fit into the buffer of a new connection, so this cannot block. An error means that the client is gone.
             let _ = send(&self.socket, &answer.to_bytes(), SendFlags::NOSIGNAL);
             return false;
         }

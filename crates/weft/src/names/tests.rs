@@ -1,4 +1,4 @@
-//! Texts that are places and contacts, and such that are none.
+//! Texts that are places and contacts, and texts that are not.
 
 use super::*;
 use weft_wire::NameError;
@@ -6,7 +6,7 @@ use weft_wire::NameError;
 const NAME: &str = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
 
 #[test]
-fn a_contact_reads_back_and_what_is_none_says_why() {
+fn a_contact_reads_back_and_other_texts_say_why_not() {
     let contact: Contact = format!("{NAME}#00000000000000ff").parse().expect("a name and a key");
     assert_eq!(contact.key.0, 255);
     assert_eq!(contact.to_string(), format!("{NAME}#00000000000000ff"));
