@@ -1,4 +1,4 @@
-//! Asking: which processes there are, and what they say.
+//! Asking all processes for their status.
 
 use super::document::{Process, VERSION};
 use super::{address, digits, ANSWER_MOST, ASKS_FOR_STAMPS, BEFORE_EPOCH, BEHIND_EPOCH};
@@ -16,69 +16,69 @@ use weft_wire::Epoch;
 /// Where the kernel lists the Unix sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
 
-/// Between two calls at a socket where too many wait.
+/// Time between two attempts to connect to a socket whose backlog is full.
 const CALL_EVERY: Duration = Duration::from_millis(5);
 
-/// What answers at all has answered after so long, unless the machine is overloaded; who has not is looked at more closely.
+/// Unless the machine is overloaded, a running process has answered after this time. One that has not is checked for being stopped.
 const RUNNING_WITHIN: Duration = Duration::from_millis(300);
 
-/// Sockets that are asked at the same time.
+/// Largest number of sockets asked at the same time.
 const CALLED_MOST: usize = 128;
 
-/// What was found.
+/// The result of asking.
 #[derive(Debug, Default)]
 pub struct Look {
     /// Processes of this user, and of all users if this one is root.
     pub processes: Vec<Found>,
-    /// Nodes of other users, of whom nothing is told.
+    /// Nodes of other users, which give no answer.
     pub of_others: usize,
-    /// Nodes without a helper, whoever's they are, which cannot be asked.
+    /// Nodes without a helper, of any user, which cannot be asked.
     pub without_helper: usize,
 }
 
 /// A node that was found. A process may have several.
 #[derive(Debug)]
 pub struct Found {
-    /// Its life: 16 hexadecimal digits.
+    /// Its epoch: 16 hexadecimal digits.
     pub epoch: String,
-    /// Its process, if that is in this process namespace.
+    /// Its process, if it is in this PID namespace.
     pub pid: Option<u32>,
-    /// Its user, as the kernel says.
+    /// Its user, according to the kernel.
     pub uid: u32,
-    /// Its program, as the kernel has it, with what is not to be printed left out.
+    /// Its program, according to the kernel, without unprintable characters.
     pub program: Option<String>,
-    /// When it had answered, or was given up.
+    /// When it answered, or was given up.
     pub at: Instant,
-    /// What it said.
+    /// Its answer.
     pub answer: Result<Process, Silence>,
 }
 
-/// Why a node said nothing.
+/// Why a node gave no answer.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Silence {
     /// It was stopped.
     #[error("stopped: the process was stopped by a signal; `kill -CONT {0}` lets it go on")]
     Stopped(u32),
-    /// It has ended, but one that it forked holds its sockets.
-    #[error("ended: the process is no more, but one that it forked still has its sockets; they go when that one ends or runs another program")]
+    /// It has ended, but a child that it forked holds its sockets.
+    #[error("ended: the process has ended, but a child that it forked still holds its sockets, until the child ends or runs another program")]
     Ended,
     /// Nothing came in time.
     #[error("no answer in time: the machine is overloaded, or too many ask at once; try again")]
     Late,
-    /// It closed without a word.
+    /// It closed without an answer.
     #[error("no answer: it was just ending, or does not admit this user")]
     Closed,
-    /// It speaks otherwise.
+    /// Its answer is invalid.
     #[error("an answer that this weft does not read ({0}); use the same weft on both sides")]
     Strange(String),
 }
 
 weft_wire::debug_says_display!(Silence);
 
-/// Asks all nodes of this network namespace at the same time, and waits at most for so long.
+/// Asks all nodes of this network namespace at the same time, and waits for `patience` at most.
 ///
 /// # Errors
-/// If there is no /proc, or no descriptor is to be had.
+/// If there is no /proc, or no descriptor left.
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,17 +94,17 @@ pub fn look(patience: Duration) -> Result<Look, Error> {
     ask(patience, Want::Status)
 }
 
-/// Asks as [`look`] does, has some of the processes' requests stamped for the next two seconds, and tells of those that were
-/// stamped lately, in [`Bundle::stamps`](super::Bundle::stamps). So whoever asks each second or so sees what messages go through, and when
-/// nobody asks any more nothing is stamped any more. What is stamped, and what that costs: `docs/design/status.md`.
+/// Asks as [`look`] does, and also has some of the processes' requests stamped for the next two seconds.
+/// [`Bundle::stamps`](super::Bundle::stamps) has those that were stamped recently. A program that asks about once a second sees the
+/// stages of messages; when no program asks, stamping stops. `docs/looking.md` says what is stamped, and what that costs.
 ///
 /// # Errors
-/// If there is no /proc, or no descriptor is to be had.
+/// If there is no /proc, or no descriptor left.
 pub fn trace(patience: Duration) -> Result<Look, Error> {
     ask(patience, Want::Stamps)
 }
 
-/// What is wanted of a node beside how it is.
+/// Whether a node is also asked for stamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Want {
     Status,
@@ -122,7 +122,7 @@ fn ask(patience: Duration, want: Want) -> Result<Look, Error> {
     for some in nodes.chunks(CALLED_MOST) {
         let mut talks = some.iter().map(|epoch| Talk::new(*epoch, want)).collect::<Result<Vec<Talk>, Error>>()?;
         let begin = Instant::now();
-        // All of them: one that is silent is not to keep others from being heard.
+        // Step through all of them: a silent one must not delay the others.
         while talks.iter_mut().fold(false, |is_more, talk| talk.step(own) | is_more) && Instant::now() < end {
             wait(&talks, end);
             if begin.elapsed() > RUNNING_WITHIN {
@@ -164,7 +164,7 @@ fn find(list: &str) -> (Vec<Epoch>, usize) {
     (askable.into_iter().map(Epoch).collect(), without)
 }
 
-/// Waits for something to hear, or for the next call.
+/// Waits for an answer, or for the next call.
 fn wait(talks: &[Talk], end: Instant) {
     let listening = talks.iter().filter(|talk| matches!(talk.stage, Stage::Listening { .. }));
     let mut fds: Vec<PollFd<'_>> = listening.map(|talk| PollFd::new(&talk.socket, PollFlags::IN)).collect();
@@ -172,7 +172,7 @@ fn wait(talks: &[Talk], end: Instant) {
     let left = end.saturating_duration_since(Instant::now());
     let most = left.min(if is_calling { CALL_EVERY } else { RUNNING_WITHIN });
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
-    // Interrupted or not: whoever waits looks again.
+    // The result does not matter: the caller checks again.
     let _ = poll(&mut fds, Some(&most));
 }
 
@@ -186,7 +186,7 @@ struct Talk {
 
 #[derive(Debug)]
 enum Stage {
-    /// Too many others waited.
+    /// The backlog was full.
     Calling,
     Listening {
         pid: Option<u32>,
@@ -215,7 +215,7 @@ impl Talk {
         Ok(Talk { epoch, socket, stage: Stage::Calling })
     }
 
-    /// Goes as far as it goes without waiting. Says whether there is more to come.
+    /// Goes as far as possible without waiting. Returns whether there is more to do.
     fn step(&mut self, own: u32) -> bool {
         if matches!(self.stage, Stage::Calling) {
             self.call(own);
@@ -232,7 +232,7 @@ impl Talk {
             _ => return self.stage = Stage::Done(Ending::Nobody),
         }
         self.stage = match holder(&self.socket) {
-            // Who else has this name may say what it likes.
+            // Another user's process may have taken this name, so its answer is not trusted.
             Some((_, uid)) if own != 0 && uid != own => Stage::Done(Ending::Foreign),
             Some((pid, uid)) => Stage::Listening { pid, uid, heard: Vec::new() },
             None => Stage::Done(Ending::Nobody),
@@ -258,18 +258,18 @@ impl Talk {
         self.finish(pid, uid, answer);
     }
 
-    /// A process that does not run is not waited for.
+    /// Gives up a process that is stopped.
     fn give_up_stopped(&mut self) {
         if matches!(self.stage, Stage::Listening { pid, .. } if why_silent(pid) != Silence::Late) {
             self.give_up();
         }
     }
 
-    /// Nothing more is waited for.
+    /// The time is over: gives up.
     fn give_up(&mut self) {
         match self.stage {
             Stage::Done(_) => {}
-            // It could not even be asked whose it is.
+            // It was never connected, so its user is unknown.
             Stage::Calling => self.stage = Stage::Done(Ending::Foreign),
             Stage::Listening { pid, uid, .. } => self.finish(pid, uid, Err(why_silent(pid))),
         }
@@ -282,14 +282,14 @@ impl Talk {
     }
 }
 
-/// Gives an asker's socket a name that has messages stamped.
+/// Binds an asker's socket to a name that asks for stamps.
 fn name_for_stamps(socket: &OwnedFd) -> Result<(), Error> {
     let cannot = |e| Error::system("cannot name a socket", e, "this kernel has no abstract Unix sockets");
     loop {
         let name = format!("{ASKS_FOR_STAMPS}{:016x}", random_u64()?);
         let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(cannot)?;
         match net::bind(socket, &name) {
-            // Somebody has it, by chance or to be a nuisance: there are others.
+            // Another process has this name, by chance or on purpose: try the next.
             Err(Errno::ADDRINUSE) => {}
             bound => return bound.map_err(cannot),
         }
@@ -301,9 +301,9 @@ fn read(heard: &[u8]) -> Result<Process, Silence> {
     if heard.is_empty() {
         return Err(Silence::Closed);
     }
-    // A process that root looks at could have its terminal told things, by what JSON hides behind a backslash.
+    // Escapes in JSON could hide control sequences for the terminal of root, who looks at other users' processes.
     if heard.iter().any(|byte| !(b' '..=b'~').contains(byte) || *byte == b'\\') {
-        return Err(Silence::Strange("letters that no weft writes".to_owned()));
+        return Err(Silence::Strange("characters that weft never writes".to_owned()));
     }
     match serde_json::from_slice::<Process>(heard) {
         Ok(process) if process.version == VERSION => Ok(process),
@@ -312,11 +312,11 @@ fn read(heard: &[u8]) -> Result<Process, Silence> {
     }
 }
 
-/// Why a process does not answer, as far as the kernel tells.
+/// Why a process does not answer, as far as the kernel knows.
 pub(super) fn why_silent(pid: Option<u32>) -> Silence {
     let Some(pid) = pid else { return Silence::Late };
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Silence::Ended };
-    // Behind the program's name, which is in parentheses and may hold any itself.
+    // The state follows the program's name, which is in parentheses and may contain parentheses itself.
     match stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()) {
         Some('T' | 't') => Silence::Stopped(pid),
         Some('Z' | 'X') => Silence::Ended,
@@ -324,14 +324,14 @@ pub(super) fn why_silent(pid: Option<u32>) -> Silence {
     }
 }
 
-/// The process and the user that the other end of a socket is of, as the kernel says. The process is not known if it is in
-/// another process namespace.
+/// The process and the user at the other end of a socket, according to the kernel. The process is unknown if it is in another PID
+/// namespace.
 pub(super) fn holder(socket: &OwnedFd) -> Option<(Option<u32>, u32)> {
     let peer = getsockopt(socket, PeerCredentials).ok()?;
     Some((u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0), peer.uid()))
 }
 
-/// The program of a process. It chooses what it is called, so only what can be printed of that is kept.
+/// The name of a process's program. The process chooses it, so only printable characters are kept.
 pub(super) fn program(pid: Option<u32>) -> Option<String> {
     let comm = fs::read(format!("/proc/{}/comm", pid?)).ok()?;
     Some(String::from_utf8_lossy(&comm).chars().filter(|c| !c.is_control()).collect())
@@ -359,7 +359,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     }
 
     #[test]
-    fn what_is_no_answer_is_told_as_such() {
+    fn an_invalid_answer_is_reported_as_such() {
         assert_eq!(read(b""), Err(Silence::Closed));
         for bytes in [&b"{"[..], b"[]", b"\xff", b"{\"version\":1}"] {
             assert!(matches!(read(bytes), Err(Silence::Strange(_))), "{bytes:?}");

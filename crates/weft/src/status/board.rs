@@ -1,4 +1,4 @@
-//! What a bundle leaves for the helper to tell: its last report. A bundle writes it when it was asked to, and when it rests.
+//! A bundle's last report, kept for the helper to send. A bundle writes it when asked, and when it rests.
 
 use super::stamps::Stamps;
 use crate::node::lock;
@@ -12,7 +12,7 @@ use weft_shm::Descriptor;
 /// A bundle's board.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    /// Somebody wants a report, and there was none since.
+    /// A report was asked for, and has not come yet.
     is_asked: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -20,9 +20,9 @@ pub(crate) struct Board {
 #[derive(Debug, Default)]
 struct Inner {
     last: Option<Box<Told>>,
-    /// What to ring when there is a report that was asked for.
+    /// Rung when a requested report has come.
     bell: Option<Arc<Descriptor>>,
-    /// When it was last asked, the bundle slept.
+    /// The bundle slept when it was last asked.
     did_wait: bool,
 }
 
@@ -30,25 +30,25 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub report: Report,
-    /// What its endpoints for remote memory are at, in the order of the endpoints above.
+    /// The state of its endpoints for remote memory, in the order of the endpoints above.
     pub memory: Vec<(Endpoint, weft_memory::Report)>,
-    /// What it stamped, if somebody asked for that.
+    /// Its stamps, if a client asked for them.
     pub stamps: Option<Stamps>,
     pub at: Instant,
 }
 
 impl Board {
-    /// Wants a report, and `bell` rung for it. The bundle is to be told by a signal.
+    /// Asks for a report, and for `bell` to be rung when it has come. The caller must signal the bundle.
     pub fn ask(&self, bell: &Arc<Descriptor>, does_wait: bool) {
         let mut inner = lock(&self.inner);
         inner.bell = Some(bell.clone());
         inner.did_wait = does_wait;
         drop(inner);
-        // Release: whoever sees that it is asked finds the bell.
+        // Release: a thread that sees the flag finds the bell.
         self.is_asked.store(true, Ordering::Release);
     }
 
-    /// Whether a report that was asked for has not come.
+    /// Whether a requested report has not come yet.
     pub fn is_asked(&self) -> bool {
         // Acquire: pairs with the release in `put`.
         self.is_asked.load(Ordering::Acquire)
@@ -59,7 +59,7 @@ impl Board {
         lock(&self.inner).did_wait
     }
 
-    /// Has `fill` make a report, in what is left of an older one, so that a bundle which is seen often allocates nothing.
+    /// Has `fill` make a report in the memory of an older one, so that frequent reports allocate nothing.
     #[cold]
     pub fn put(&self, spare: &mut Option<Box<Told>>, fill: impl FnOnce(&mut Told)) {
         let at = Instant::now();
@@ -68,7 +68,7 @@ impl Board {
         told.at = at;
         fill(&mut told);
         let is_asked = self.is_asked();
-        // Held for a moment only, so that neither the bundle nor the helper waits for the other's work.
+        // Held only briefly, so that neither the bundle nor the helper waits for the other's work.
         let mut inner = lock(&self.inner);
         *spare = inner.last.replace(told);
         let bell = if is_asked { inner.bell.take() } else { None };
@@ -79,7 +79,7 @@ impl Board {
         }
     }
 
-    /// Takes the last report away, to be looked at.
+    /// Takes the last report away, to read it.
     pub fn take(&self) -> Option<Box<Told>> {
         lock(&self.inner).last.take()
     }

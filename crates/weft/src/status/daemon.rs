@@ -1,4 +1,4 @@
-//! Asking weftd what it is at.
+//! Asking weftd for its status.
 
 use super::ask::{holder, program, why_silent, Silence};
 use crate::daemon::{distrust, said_user, Distrust, Wish, SOCKET, USER};
@@ -17,32 +17,32 @@ use weft_wire::status::{
 };
 use weft_wire::Reason;
 
-/// An answer is waited for as long as its parts come in time, but not longer than so many times that.
+/// The whole answer may take this many times as long as one part of it.
 const PATIENCES_MOST: u32 = 10;
 
 /// The process that starts others, and may listen for them (socket activation).
 const FIRST: u32 = 1;
 
-/// Items of one answer that are kept. Others are counted.
+/// Items of one answer that are kept. Further ones are only counted.
 const KEPT_ITEMS_MOST: usize = 1 << 20;
 
-/// A daemon that was looked at.
+/// A daemon that was asked.
 #[derive(Debug)]
 pub struct DaemonFound {
     /// The socket at which programs attach.
     pub socket: PathBuf,
-    /// The process that listens at the socket, if that is in this process namespace. The daemon's own, as it says, where that is the first
-    /// process of all, which passes sockets to others.
+    /// The process that listens at the socket, if it is in this PID namespace. If process 1 listens, which passes sockets to
+    /// others, this is the process that the daemon reports itself.
     pub pid: Option<u32>,
-    /// The user of the process that began to listen, as the kernel says. The daemon may have become another one since.
+    /// The user of the process that began to listen, according to the kernel. The daemon may have changed its user since.
     pub uid: Option<u32>,
-    /// Its program, as the kernel has it.
+    /// Its program, according to the kernel.
     pub program: Option<String>,
     /// Whether programs of this user with this environment attach to it.
     pub attaches: Attaches,
-    /// When it had answered, or was given up.
+    /// When it answered, or was given up.
     pub at: Instant,
-    /// What it said.
+    /// Its answer.
     pub answer: Result<DaemonAnswer, DaemonSilence>,
 }
 
@@ -50,13 +50,13 @@ pub struct DaemonFound {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attaches {
-    /// They do, because `WEFT_NI` says so.
+    /// They do, because `WEFT_NI` names it.
     Told,
-    /// They do by themselves: it is the administrator's.
+    /// They do by default: it is the administrator's.
     ByThemselves,
-    /// They do not, because `WEFT_NI` says so.
+    /// They do not, because `WEFT_NI` excludes it.
     Forbidden,
-    /// They do not, because somebody else than the administrator could be behind the socket.
+    /// They do not, because someone other than the administrator could own the socket.
     Distrusted {
         /// Why.
         because: String,
@@ -65,12 +65,12 @@ pub enum Attaches {
     },
 }
 
-/// What a daemon said.
+/// A daemon's answer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct DaemonAnswer {
     /// The daemon itself.
     pub daemon: DaemonStatus,
-    /// What users hold.
+    /// The resources that users hold.
     pub users: Vec<UserStatus>,
     /// Other hosts.
     pub hosts: Vec<HostStatus>,
@@ -82,11 +82,11 @@ pub struct DaemonAnswer {
     pub lines: Vec<LineStatus>,
     /// How many there are of each state.
     pub end: EndStatus,
-    /// Items that had no place here.
+    /// Number of items that were not kept.
     pub left_out: u64,
 }
 
-/// Why a daemon said nothing.
+/// Why a daemon gave no answer.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DaemonSilence {
     /// The socket is there, and nobody listens.
@@ -95,18 +95,18 @@ pub enum DaemonSilence {
     /// It refuses this user, or is of another version.
     #[error("it refuses to tell: {0}")]
     Refused(Reason),
-    /// It was called, and did not answer as it should.
+    /// It was called, and gave no valid answer.
     #[error("{0}")]
     Silent(Silence),
 }
 
 weft_wire::debug_says_display!(DaemonSilence);
 
-/// Asks the daemon that programs of this user with this environment use, or the administrator's if they use none, and waits for each part of
-/// its answer at most for so long: ten times that for all of them. `None` if there is no daemon's socket.
+/// Asks the daemon that programs of this user with this environment use, or the administrator's if they use none. Waits for each
+/// part of its answer for `patience` at most, and ten times as long for all of them. `None` if there is no daemon's socket.
 ///
 /// # Errors
-/// If `WEFT_NI` says what it cannot, or no descriptor is to be had.
+/// If `WEFT_NI` is invalid, or there is no descriptor left.
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,7 +140,7 @@ pub fn look_at_daemon(scope: Scope, patience: Duration) -> Result<Option<DaemonF
     let answer = match connected {
         Ok(()) => ask(&socket, pid, scope, patience),
         Err(Errno::CONNREFUSED) => Err(DaemonSilence::NobodyListens),
-        // Too many call at once.
+        // Its backlog is full.
         Err(Errno::AGAIN) => Err(DaemonSilence::Silent(Silence::Late)),
         Err(error) => Err(DaemonSilence::Silent(Silence::Strange(error.to_string()))),
     };
@@ -163,7 +163,8 @@ fn attaches(wish: &Wish, path: &Path, uid: Option<u32>) -> Attaches {
         Wish::Process => return Attaches::Forbidden,
         Wish::Any | Wish::Administrators | Wish::Named(_) => {}
     }
-    // Of a socket that the user names the user answers for the path, but not for the process if it is the administrator's.
+    // For a socket named by the user, the user vouches for the path. The process still has to be checked if the path is the
+    // administrator's.
     if let Some(Distrust { found, mend, .. }) = distrust(path).filter(|_| !matches!(wish, Wish::Named(_))) {
         return Attaches::Distrusted { because: found, mend };
     }
@@ -188,7 +189,7 @@ fn attaches(wish: &Wish, path: &Path, uid: Option<u32>) -> Attaches {
 fn ask(socket: &OwnedFd, pid: Option<u32>, scope: Scope, patience: Duration) -> Result<DaemonAnswer, DaemonSilence> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     match net::send(socket, &Message::Look(scope).to_bytes(), flags) {
-        // It has hung up, and said why.
+        // On EPIPE it has hung up, and its reason can still be read.
         Ok(_) | Err(Errno::PIPE) => {}
         Err(error) => return Err(DaemonSilence::Silent(Silence::Strange(error.to_string()))),
     }
@@ -198,12 +199,12 @@ fn ask(socket: &OwnedFd, pid: Option<u32>, scope: Scope, patience: Duration) -> 
     let mut buffer = vec![0; ITEMS_BYTES];
     let (mut has_daemon, mut was_reset) = (false, false);
     loop {
-        // With the flag it says how long a packet was that had no room.
+        // With `TRUNC`, the returned length is that of the whole packet even if the buffer is too small.
         match net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok((0, _)) => return Err(DaemonSilence::Silent(Silence::Closed)),
             Ok((_, bytes)) => {
                 end = last.min(Instant::now() + patience);
-                let packet = buffer.get(..bytes).ok_or_else(|| strange("a packet of too many bytes"))?;
+                let packet = buffer.get(..bytes).ok_or_else(|| strange("a packet that is too long"))?;
                 for item in read(packet)? {
                     has_daemon |= matches!(item, Item::Daemon(_));
                     let is_end = matches!(item, Item::End(_));
@@ -214,7 +215,8 @@ fn ask(socket: &OwnedFd, pid: Option<u32>, scope: Scope, patience: Duration) -> 
                 }
             }
             Err(Errno::INTR) => {}
-            // Said once, before what it said, if it hung up without having read all: a refusal.
+            // The kernel reports this once, before the daemon's message, if the daemon refused and hung up without reading all of
+            // ours.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(Errno::AGAIN) if Instant::now() >= end => return Err(DaemonSilence::Silent(why_silent(pid))),
             Err(Errno::AGAIN) => wait(socket, end),
@@ -226,7 +228,7 @@ fn ask(socket: &OwnedFd, pid: Option<u32>, scope: Scope, patience: Duration) -> 
 fn wait(socket: &OwnedFd, end: Instant) {
     let left = end.saturating_duration_since(Instant::now());
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // Interrupted or not: the caller looks again.
+    // The result does not matter: the caller checks again.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left));
 }
 
@@ -242,9 +244,9 @@ fn read(packet: &[u8]) -> Result<Vec<Item>, DaemonSilence> {
             _ => Err(strange("an answer to another question")),
         };
     }
-    // Nobody who looks is to have its terminal told things, by what JSON hides behind a backslash.
+    // Escapes in JSON could hide control sequences for the terminal of the user who looks.
     if packet.iter().any(|byte| !(b' '..=b'~').contains(byte) || *byte == b'\\') {
-        return Err(strange("letters that no weft writes"));
+        return Err(strange("characters that weft never writes"));
     }
     serde_json::from_slice(packet).map_err(|error| strange(&error.to_string()))
 }
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_of_a_daemon_is_told_as_such() {
+    fn an_invalid_answer_of_a_daemon_is_reported_as_such() {
         for bytes in [&b""[..], b"{", b"[{\"daemon\":{}}]", b"[{\"what\":1}]", b"\xff"] {
             assert!(matches!(read(bytes), Err(DaemonSilence::Silent(Silence::Strange(_)))), "{bytes:?}");
         }
@@ -307,12 +309,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_distrusted_and_told_with_its_mend() {
+    fn a_folder_that_others_may_write_to_is_distrusted_and_reported_with_its_remedy() {
         let folder = std::env::temp_dir().join(format!("weft-door-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let found = distrust(&folder.join("socket")).expect("there is no socket");
         std::fs::write(folder.join("socket"), "").expect("written");
-        // The folder of temporary files is everybody's.
+        // Everybody may write to the folder of temporary files.
         let open = distrust(&folder.join("socket")).expect("everybody may write there");
         std::fs::remove_dir_all(&folder).expect("removed");
         assert!(found.found.contains("socket: ") && found.mend.contains("weftd"), "{found:?}");

@@ -1,8 +1,8 @@
-//! The desk: what the helper does for whoever asks what its process is at. Askers come by a socket of its own, so nothing here
-//! stands in the way of set-up; they are told once all bundles have left a report, or have shown that they do not poll.
+//! The desk: the helper's side of the status socket. Askers, the clients, connect to a socket of its own, so they cannot hold up
+//! set-ups. They are answered once every bundle has left a report or has shown that it does not poll.
 //!
 //! Bounds: [`ASKERS_MOST`] at a time, each for [`PATIENCE`] and one answer of at most [`ROWS_MOST`] rows. Others wait in the
-//! kernel's queue. Askers of other users hear nothing, and cost a look in [`FOREIGN_EVERY`] however many they are.
+//! kernel's queue. Askers of other users get no answer; at most one per [`FOREIGN_EVERY`] is accepted, however many there are.
 
 use super::document::{Activity, Bundle, Process, VERSION};
 use super::stamps::{self, KEPT_MOST, PERIOD};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use weft_shm::Descriptor;
 use weft_wire::{BundleId, Epoch, Uid};
 
-/// Askers that are heard at a time.
+/// Largest number of askers served at a time.
 const ASKERS_MOST: usize = 4;
 
-/// Askers that wait to be heard.
+/// Backlog of the status socket.
 const BACKLOG: i32 = 16;
 
 /// How long a bundle has to leave a report before it counts as computing.
@@ -32,19 +32,20 @@ const REPORT_WITHIN: Duration = Duration::from_millis(100);
 /// How long an asker has to read its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// After an asker of another user nobody is heard for so long: whoever calls without end costs a hundred looks a second.
+/// After an asker of another user, nobody is accepted for this long: even a flood of calls causes only a hundred accepts a second.
 const FOREIGN_EVERY: Duration = Duration::from_millis(10);
 
-/// Endpoints, once more those for remote memory, peers, flows and destinations of one answer, which keeps it below [`ANSWER_MOST`].
+/// Largest number of rows of one answer, which keeps it below [`ANSWER_MOST`]. Endpoints, peers, flows and destinations are rows;
+/// an endpoint for remote memory counts twice.
 pub(super) const ROWS_MOST: usize = 4096;
 
-/// Bundles of one answer.
+/// Largest number of bundles of one answer.
 const BUNDLES_MOST: usize = 1024;
 
-/// Stamped messages of one answer: of a bundle all or none.
+/// Largest number of stamped messages of one answer. It has all or none of a bundle's.
 const STAMPS_MOST: usize = 8 * KEPT_MOST;
 
-/// What the helper is told of its descriptors' events.
+/// The events for which the desk's descriptors are watched.
 const OPEN: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 const WRITABLE: epoll::EventFlags = epoll::EventFlags::OUT.union(epoll::EventFlags::ONESHOT);
 
@@ -56,9 +57,9 @@ pub(crate) struct Desk {
     uid: Uid,
     askers: Vec<Asker>,
     next: u32,
-    /// The kernel tells of the next asker.
+    /// The listener is watched for the next asker.
     is_open: bool,
-    /// Nobody is heard before.
+    /// No asker is accepted before.
     closed_until: Option<Instant>,
     /// Until when messages are stamped, and when windows open next.
     stamps_until: Option<Instant>,
@@ -69,9 +70,9 @@ pub(crate) struct Desk {
 struct Asker {
     id: u32,
     socket: Socket,
-    /// It is told of stamped messages too.
+    /// It asked for stamped messages too.
     has_stamps: bool,
-    /// The end of what it waits for: reports, then its answer.
+    /// The deadline, first for the reports, then for the asker to read its answer.
     until: Instant,
     answer: Option<Answer>,
 }
@@ -83,21 +84,21 @@ struct Answer {
     is_watched: bool,
 }
 
-/// What the desk works with.
+/// The surroundings that the desk works with.
 pub(crate) struct Around<'a> {
     /// The helper's set.
     pub epoll: &'a Descriptor,
-    /// The token of the listener, and the bit that tokens of askers have beside their numbers.
+    /// The token of the listener, and the bit that tokens of askers have besides their numbers.
     pub listener: u64,
     pub asker: u64,
-    /// What bundles ring when they have left a report.
+    /// Bundles ring it when they have left a report.
     pub bell: &'a Arc<Descriptor>,
     /// The bundles.
     pub bundles: &'a [(BundleId, Arc<Signals>)],
 }
 
 impl Desk {
-    /// Opens the socket at which a life is asked.
+    /// Opens the status socket of an epoch.
     ///
     /// # Errors
     /// If the kernel gives none.
@@ -110,17 +111,17 @@ impl Desk {
         Ok(Desk { listener, epoch, uid, askers, next, is_open: false, closed_until, stamps_until, next_window })
     }
 
-    /// Whether nobody is being told anything, nothing is stamped, and the kernel tells of the next one who asks.
+    /// Whether there is no asker, nothing is stamped, and the listener is watched.
     pub fn is_idle(&self) -> bool {
         self.askers.is_empty() && self.is_open && self.stamps_until.is_none()
     }
 
-    /// The kernel tells of somebody who asks.
+    /// The listener's watch has fired.
     pub fn is_called(&mut self) {
         self.is_open = false;
     }
 
-    /// Somebody asks: all bundles are asked for a report.
+    /// Accepts askers, and asks all bundles for a report.
     pub fn hear(&mut self, now: Instant, around: &Around<'_>) {
         while self.askers.len() < ASKERS_MOST {
             if socket::is_crowded() {
@@ -129,14 +130,14 @@ impl Desk {
             }
             let Ok(socket) = self.listener.accept() else { break };
             if !self.may_ask(&socket) {
-                // It hears nothing but the end.
+                // It is closed without an answer.
                 self.closed_until = Some(now + FOREIGN_EVERY);
                 break;
             }
             let has_stamps = wants_stamps(&socket);
             if has_stamps {
                 around.bundles.iter().for_each(|(_, signals)| signals.lease.renew());
-                // Later than the lease of any bundle: who is told of the end then does not take it for another window.
+                // Later than the lease of any bundle: a bundle that is told of the end then cannot mistake it for another window.
                 self.stamps_until = Some(now + stamps::LEASE + PERIOD);
                 self.next_window = Some(now);
             }
@@ -151,7 +152,7 @@ impl Desk {
         }
     }
 
-    /// An asker can be told more.
+    /// An asker's socket has room again.
     pub fn go_on(&mut self, id: u32, around: &Around<'_>) {
         if let Some(asker) = self.askers.iter_mut().find(|asker| asker.id == id) {
             asker.tell(around);
@@ -159,7 +160,7 @@ impl Desk {
         self.let_go(Instant::now(), around);
     }
 
-    /// Does what is due. Returns when something is next.
+    /// Does what is due. Returns when something is due next.
     pub fn tick(&mut self, now: Instant, around: &Around<'_>) -> Option<Instant> {
         if self.askers.iter().any(|asker| asker.answer.is_none()) {
             let have_all = !around.bundles.iter().any(|(_, signals)| signals.board.is_asked());
@@ -180,13 +181,13 @@ impl Desk {
         self.askers.iter().map(|asker| asker.until).chain(self.closed_until).chain(self.next_window).min()
     }
 
-    /// Has messages stamped for a while each [`PERIOD`], at the same moments as other processes do, and at the end none any more.
+    /// Opens a window each [`PERIOD`], at the same moments as other processes do, and ends stamping when the time is over.
     fn open_windows(&mut self, now: Instant, around: &Around<'_>) {
         let Some(until) = self.stamps_until.filter(|_| self.next_window.is_some_and(|next| next <= now)) else {
             return;
         };
         for (_, signals) in around.bundles {
-            // One whose window is open is told of the end too. One that sleeps is not woken for it.
+            // At the end, a bundle with an open window is told too. A sleeping bundle is not woken for this.
             if now >= until || !signals.lease.is_open() {
                 signals.leave(Signals::STAMP);
             }
@@ -197,7 +198,7 @@ impl Desk {
             if now >= until { (None, None) } else { (Some(until), Some(now + left)) };
     }
 
-    /// Hears askers again, if there is a place for them.
+    /// Accepts askers again, if there is a place for them.
     fn open_again(&mut self, now: Instant, around: &Around<'_>) {
         self.closed_until = self.closed_until.filter(|until| *until > now);
         if self.is_open || self.closed_until.is_some() || self.askers.len() >= ASKERS_MOST {
@@ -211,27 +212,27 @@ impl Desk {
         self.is_open = watched.is_ok();
     }
 
-    /// Who was told everything goes, and whoever took too long.
+    /// Removes askers that have their whole answer, and those that took too long.
     fn let_go(&mut self, now: Instant, around: &Around<'_>) {
         self.askers.retain(|asker| {
             let Some(answer) = &asker.answer else { return true };
             let stays = answer.told < answer.bytes.len() && asker.until > now;
             if !stays && answer.is_watched {
-                // A forked child may hold the socket open; the set is to forget it all the same.
+                // A forked child may hold the socket open, and then closing it would not remove it from the set.
                 let _ = epoll::delete(around.epoll, &asker.socket);
             }
             stays
         });
     }
 
-    /// The own user may ask, and root, who could look into the process anyway.
+    /// The same user may ask, and so may root, who could look into the process anyway.
     fn may_ask(&self, socket: &Socket) -> bool {
         owner_of(socket).is_some_and(|user| user.is_same_as(self.uid) || user == Uid(0))
     }
 }
 
 impl Asker {
-    /// Tells as much as the socket takes.
+    /// Sends as much as the socket takes.
     fn tell(&mut self, around: &Around<'_>) {
         let Asker { id, socket, answer: Some(answer), .. } = self else { return };
         while answer.told < answer.bytes.len() {
@@ -240,7 +241,7 @@ impl Asker {
                 Ok(bytes) => answer.told += bytes,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return answer.wait(*id, socket, around),
-                // It is gone.
+                // The asker is gone.
                 Err(_) => answer.told = answer.bytes.len(),
             }
         }
@@ -248,7 +249,7 @@ impl Asker {
 }
 
 impl Answer {
-    /// Has the helper told when there is room for more.
+    /// Has the helper watch for room in the socket.
     fn wait(&mut self, id: u32, socket: &Socket, around: &Around<'_>) {
         let token = epoll::EventData::new_u64(around.asker | u64::from(id));
         let watched = match self.is_watched {
@@ -259,13 +260,13 @@ impl Answer {
     }
 }
 
-/// Whether an asker says by its socket's name that it wants messages stamped.
+/// Whether an asker's socket name asks for stamped messages.
 fn wants_stamps(socket: &Socket) -> bool {
     let name = net::getpeername(socket).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
     name.is_some_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(ASKS_FOR_STAMPS.as_bytes())))
 }
 
-/// What the process is at, as JSON.
+/// The status of the process, as JSON.
 fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>, has_stamps: bool) -> Vec<u8> {
     let mut left = Left { rows: ROWS_MOST, stamps: if has_stamps { STAMPS_MOST } else { 0 } };
     let mut bundles: Vec<&(BundleId, Arc<Signals>)> = around.bundles.iter().collect();
@@ -281,13 +282,13 @@ fn compose(epoch: Epoch, uid: Uid, now: Instant, around: &Around<'_>, has_stamps
         bundles: bundles.into_iter().map(|(bundle, signals)| describe(*bundle, signals, now, &mut left)).collect(),
         left_out,
     };
-    // It fails for maps whose keys are no text, of which there are none.
+    // Fails only for maps whose keys are not strings, and there are none.
     let bytes = serde_json::to_vec(&process).unwrap_or_default();
     debug_assert!(bytes.len() <= ANSWER_MOST, "{} bytes", bytes.len());
     bytes
 }
 
-/// What there is still a place for in an answer.
+/// The room left in an answer.
 struct Left {
     rows: usize,
     stamps: usize,

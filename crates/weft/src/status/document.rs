@@ -1,6 +1,6 @@
-//! What a process tells of itself, as it goes over its status socket and is printed: one document of JSON.
+//! The report of a process about itself: one JSON document, as it is sent over the status socket and printed.
 //!
-//! Names of fields are for programs that read them: none changes its meaning; new ones may come.
+//! Programs read the fields: a field never changes its meaning, but new ones may be added.
 
 use super::board::Told;
 use super::digits;
@@ -23,19 +23,19 @@ pub struct Process {
     pub version: u32,
     /// The version of weft that the process was built with.
     pub weft: String,
-    /// The process, as it knows itself: in a container that is another number than outside.
+    /// The process id, as the process sees it: in a container it differs from the one outside.
     pub pid: u32,
     /// Its user, likewise.
     pub uid: u32,
-    /// What tells this life from every other, as in its endpoints' names: 16 hexadecimal digits.
+    /// Its epoch, which differs for every process and is part of its endpoints' names: 16 hexadecimal digits.
     pub epoch: String,
     /// Its bundles.
     pub bundles: Vec<Bundle>,
-    /// Bundles that had no place in this document.
+    /// Number of bundles that this document has no room for.
     pub left_out: u64,
 }
 
-/// What a bundle's thread is at.
+/// What a bundle's thread is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -43,7 +43,7 @@ pub enum Activity {
     Polls,
     /// It sleeps in a wait.
     Waits,
-    /// It did not poll when it was asked: it computes, or is at something else.
+    /// It did not poll when asked for a report: it computes, or does something else.
     Computes,
 }
 
@@ -52,31 +52,31 @@ pub enum Activity {
 pub struct Bundle {
     /// Its number in the process.
     pub bundle: u32,
-    /// What its thread is at.
+    /// What its thread is doing.
     pub activity: Activity,
-    /// How old the rest is. `None`: the bundle has told nothing yet, and all of it is empty.
+    /// The age of the other fields. `None`: the bundle has not reported yet, and they are empty.
     pub age_ms: Option<u64>,
     /// What was counted since it was made.
     pub counters: Counters,
-    /// Messages sent whose end is not known or not told.
+    /// Messages sent whose end is unknown or not yet reported.
     pub unsettled: u64,
-    /// Packets from other hosts that it dropped because they were damaged, or are none.
+    /// Packets from other hosts that it dropped because they were damaged or not weft's.
     pub packets_damaged: u64,
-    /// Whole packets from the network that it refused: forged, copies, of another life, or from elsewhere than their peer.
+    /// Intact packets from the network that it refused: forged, duplicate, of another epoch, or not from their peer's address.
     #[serde(default)]
     pub packets_refused: u64,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// The bundles that it has a session with.
     pub peers: Vec<Peer>,
-    /// Names in its translation tables that something was to be sent to, and that lead to no session.
+    /// Names in its translation tables that were sent to and have no session.
     pub destinations: Vec<Destination>,
-    /// Endpoints, peers, flows and destinations that had no place.
+    /// Number of endpoints, peers, flows and destinations that this document has no room for.
     pub left_out: u64,
     /// Whether some of its requests are stamped at present, because somebody [asked](super::trace) for it.
     #[serde(default)]
     pub is_stamping: bool,
-    /// What it stamped, for who asked for that.
+    /// The stamps, for clients that asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps: Option<Stamps>,
 }
@@ -96,7 +96,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// All of them with their names.
+            /// Returns all counters with their names.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -123,13 +123,13 @@ counters! {
     returned,
     /// Messages of others that it refused.
     refused,
-    /// Those of them that were replies to its own requests.
+    /// Refused messages that were replies to its own requests.
     #[serde(default)]
     replies_refused,
     /// Events dropped because its program takes none.
     #[serde(default)]
     events_dropped,
-    /// Messages that may be lost, and were here: they found no room, no endpoint that admits them, or came in part.
+    /// Messages that may be lost and were dropped here: they found no room, no endpoint that admits them, or arrived incomplete.
     #[serde(default)]
     unreliable_dropped,
     /// Sends that found no room or no credit.
@@ -138,7 +138,7 @@ counters! {
     replies_queued,
     /// Messages queued at an endpoint that was not served.
     parked,
-    /// Messages handed on to the bundle that their endpoint had moved to.
+    /// Messages forwarded to the bundle that their endpoint had moved to.
     handed_on,
     /// Sessions cut off because the peer broke the protocol.
     violations,
@@ -151,18 +151,18 @@ counters! {
 pub struct Endpoint {
     /// Its number in the bundle.
     pub endpoint: u32,
-    /// Its name. The key is not told.
+    /// Its name. The key is not shown.
     pub name: String,
     /// Whether messages are handed to it.
     pub is_served: bool,
-    /// Messages that wait because it is not.
+    /// Messages that wait because it is not served.
     pub parked: u64,
-    /// What it is at, if it is for remote memory.
+    /// Its state, if it is for remote memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RemoteMemory>,
 }
 
-/// What an endpoint for remote memory is at. Neither keys nor cookies are told.
+/// The state of an endpoint for remote memory. Neither keys nor cookies are shown.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RemoteMemory {
     /// Regions that are open.
@@ -188,7 +188,7 @@ pub struct RemoteMemory {
 /// A region of an endpoint for remote memory.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Region {
-    /// Its number among the endpoint's regions, which a region that was revoked may have had before.
+    /// Its number among the endpoint's regions. A revoked region may have had it before.
     pub index: u32,
     /// How many bytes it has.
     pub bytes: u64,
@@ -204,7 +204,7 @@ pub struct Region {
     pub mapped: u32,
 }
 
-/// What peers did to the regions of an endpoint, and what it did to theirs without them.
+/// Counters of peers' operations on the regions of an endpoint, and of its direct operations on theirs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RemoteMemoryCounters {
     /// Writes that were carried out.
@@ -215,15 +215,15 @@ pub struct RemoteMemoryCounters {
     pub atomics: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Writes whose bytes were read in the peer's memory.
+    /// Writes whose bytes were read from the peer's memory.
     pub pulls: u64,
-    /// Bytes that were read there, those of writes that are not whole included.
+    /// Bytes that were read there, including those of incomplete writes.
     pub bytes_pulled: u64,
     /// Bytes read.
     pub bytes_read: u64,
     /// Messages that were refused.
     pub refused: u64,
-    /// Those of them that were for a region or a cookie that was revoked.
+    /// Refused messages that were for a revoked region or cookie.
     pub refused_revoked: u64,
     /// Operations of the endpoint itself on regions of neighbours that were done by loads and stores, without a message.
     pub direct: u64,
@@ -241,14 +241,14 @@ pub enum Path {
     Daemon,
 }
 
-/// A bundle of another process, or of this one, that there is a session with.
+/// A bundle, of this or another process, with which there is a session.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Peer {
     /// How it is reached.
     pub path: Path,
-    /// The life that it belongs to.
+    /// The epoch of its process.
     pub epoch: String,
-    /// Its bundle's number, which is known of one that is reached through rings in memory.
+    /// Its bundle's number. Only known for a peer that is reached through memory.
     pub bundle: Option<u32>,
     /// Its user, if the kernel could say.
     pub uid: Option<u32>,
@@ -256,7 +256,7 @@ pub struct Peer {
     pub address: Option<String>,
     /// Bytes written to the path to it, headers and padding included.
     pub written_bytes: u64,
-    /// Those of them that the peer's program has taken, as far as is known.
+    /// Written bytes that the peer's program has taken, as far as is known.
     pub taken_bytes: u64,
     /// Whether there is room for the largest message.
     pub has_room: bool,
@@ -266,9 +266,9 @@ pub struct Peer {
     pub backlog_bytes: u64,
     /// The channel below, if it goes over the network.
     pub network: Option<Network>,
-    /// Where messages go there.
+    /// The peer's endpoints that messages go to.
     pub to: Vec<FlowTo>,
-    /// Where messages come from there.
+    /// The peer's endpoints that messages come from.
     pub from: Vec<FlowFrom>,
 }
 
@@ -281,35 +281,35 @@ pub struct Network {
     pub round_trip_us: Option<f64>,
     /// The shortest one that was seen.
     pub least_round_trip_us: Option<f64>,
-    /// Bytes of packets that were neither acknowledged nor given up.
+    /// Bytes in packets that are neither acknowledged nor given up.
     pub in_flight_bytes: u64,
-    /// Bytes that may be so.
+    /// Largest number of bytes that may be in flight.
     pub window_bytes: u64,
     /// Bytes of the largest packets that get through, as far as is known, without headers of IP and UDP.
     pub packet_bytes: u64,
-    /// What the checksums of packets cover, as both sides agreed.
+    /// What the checksums of packets cover, as agreed by both sides.
     #[serde(default)]
     pub integrity: Integrity,
     /// What this side asked for.
     #[serde(default)]
     pub integrity_wanted: Integrity,
-    /// Records wait that were not sent to their end.
+    /// There are records that were not sent completely.
     pub has_unsent: bool,
-    /// More would be sent if the peer had room: its program does not take what came.
+    /// More would be sent if the peer had room: its program does not take its messages.
     pub waits_for_peer: bool,
-    /// How often in a row nothing was heard in time.
+    /// Number of times in a row that the peer did not answer in time.
     pub silences: u32,
     /// Packets sent.
     pub packets_sent: u64,
     /// Packets taken in.
     pub packets_received: u64,
-    /// Packets taken for lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
-    /// Packets taken for lost that had come.
+    /// Packets declared lost that had arrived.
     pub packets_late: u64,
     /// Times that no acknowledgement came in time.
     pub timeouts: u64,
-    /// Packets dropped, for whatever reason.
+    /// Packets dropped, for any reason.
     pub packets_dropped: u64,
 }
 
@@ -328,15 +328,15 @@ pub struct FlowTo {
     pub requests_sent: u64,
     /// Requests under way.
     pub requests: u32,
-    /// How many may be.
+    /// Largest number of requests under way.
     pub requests_most: u32,
     /// One-way messages that may be sent before the peer grants more.
     pub credit_messages: u32,
-    /// Their bytes, in lines of 64.
+    /// Bytes that may be sent before the peer grants more, in lines of 64.
     pub credit_bytes: u64,
     /// One-way messages that are not known to be stored.
     pub unstored: u64,
-    /// The program was told *full*, and not of room since.
+    /// A send returned *full*, and the can-send event has not come yet.
     pub wants_room: bool,
     /// What keeps a message from being sent.
     pub limit: Limit,
@@ -359,17 +359,17 @@ pub struct FlowFrom {
 pub enum Limit {
     /// Nothing does.
     Nothing,
-    /// Requests: as many are under way as may be.
+    /// Requests: the largest number is under way.
     Window,
     /// One-way messages: the receiver granted no more.
     Credit,
     /// There is no room on the way to the peer.
     Room,
-    /// As much is under way in the network as may be.
+    /// The congestion window of the network is full.
     Congestion,
 }
 
-/// A name that leads to no session.
+/// A name without a session.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Destination {
     /// The endpoint whose translation table has it.
@@ -381,7 +381,7 @@ pub struct Destination {
 }
 
 impl Bundle {
-    /// A bundle that has told nothing.
+    /// A bundle that has not reported yet.
     pub(super) fn silent(bundle: u32, activity: Activity) -> Bundle {
         Bundle {
             bundle,
@@ -400,7 +400,7 @@ impl Bundle {
         }
     }
 
-    /// What it told so long ago; of its rows at most so many, which are counted down.
+    /// A bundle with a report of this age. Takes at most `rows` rows, and counts them down.
     pub(super) fn told(self, age: Duration, told: &Told, rows: &mut usize) -> Bundle {
         let Told { report, memory, .. } = told;
         let Report { endpoints, sessions, flows_out, flows_in, destinations, .. } = report;
@@ -600,7 +600,7 @@ mod tests {
     use crate::status::ANSWER_MOST;
 
     #[test]
-    fn what_is_told_of_remote_memory_takes_no_more_than_a_row_may() {
+    fn a_row_of_remote_memory_stays_within_its_size() {
         let region = Region {
             index: u32::MAX,
             bytes: u64::MAX,

@@ -1,16 +1,16 @@
-//! What processes of weft are at, read from outside while they run.
+//! The status of weft processes, read from outside while they run.
 //!
-//! A node with a helper has a second abstract Unix socket, its *status socket*. To whoever connects to it the helper tells, in one
-//! document of JSON, what the node's bundles last reported, and closes. Bundles report when they are asked to, in their next poll
-//! or wait, and whenever they rest, some tenths of a second apart; of one that computes the last report is told, with its age.
-//! Only the own user is told, and root. A node without a helper cannot be looked at.
+//! A node with a helper has a second abstract Unix socket, its *status socket*. When a client connects, the helper sends the last
+//! reports of the node's bundles, in one JSON document, and closes. Bundles report when asked, in their next poll or wait, and
+//! whenever they rest, some tenths of a second apart. For a bundle that computes, the helper sends the last report with its age.
+//! Only the same user and root get an answer. A node without a helper has no status socket.
 //!
-//! Messages cost nothing for it: reports are made of what is there anyway.
+//! This costs messages nothing: reports are made from state that exists anyway.
 //!
 //! weftd is asked at the socket where programs attach, by [`look_at_daemon`].
 //!
-//! [`trace`] asks for more: that some requests be *stamped* on their way for the next two seconds, which costs while it lasts. Who asks so
-//! says it by the name that its own socket is bound to, which begins with `weft-stamps-`.
+//! [`trace`] asks for more: some requests are *stamped* on their way for the next two seconds, which has a cost while it lasts. A
+//! client asks for this by binding its own socket to a name that begins with `weft-stamps-`.
 
 mod ask;
 pub(crate) mod board;
@@ -45,11 +45,11 @@ use weft_wire::Epoch;
 /// Bytes of the longest answer.
 const ANSWER_MOST: usize = 8 << 20;
 
-/// What the name of a status socket begins and ends with; the epoch is between them.
+/// Prefix and suffix of the name of a status socket; the epoch is between them.
 const BEFORE_EPOCH: &str = "weft1-";
 const BEHIND_EPOCH: &str = "-status";
 
-/// What the name of an asker's socket begins with that has messages stamped; what follows tells it from others.
+/// Prefix of the socket name of a client that asks for stamps. The rest makes the name unique.
 const ASKS_FOR_STAMPS: &str = "weft-stamps-";
 
 /// The address of the status socket of an epoch.
@@ -59,7 +59,7 @@ fn address(epoch: Epoch) -> Result<SocketAddrUnix, Error> {
         .map_err(|e| Error::system("cannot name the status socket", e, "this kernel has no abstract Unix sockets"))
 }
 
-/// An epoch, as everything here says it.
+/// The text of an epoch.
 fn digits(epoch: Epoch) -> String {
     format!("{:016x}", epoch.0)
 }

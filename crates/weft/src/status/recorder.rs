@@ -1,4 +1,4 @@
-//! What a bundle notes of requests while they are stamped.
+//! A bundle's record of requests while they are stamped.
 
 use super::stamps::{
     now, Answered, Asked, Operation, StampedFlow, Stamps, FLOWS_MOST, KEPT_MOST, MESSAGES_LEAST, WINDOW,
@@ -10,14 +10,14 @@ use weft_core::{FlowId, State};
 /// Largest number of stamped messages under way that are remembered, of each kind.
 const UNDER_WAY_MOST: usize = 64;
 
-/// The place of a request under way: one request has it at a time, and it identifies the request on both sides.
+/// The place of a request under way: it belongs to one request at a time, and identifies the request on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub flow: FlowId,
     pub slot: u16,
 }
 
-/// What a request does, as far as it is told: the place of a region in its table, and no key.
+/// The public part of what a request does: the place of a region in its table, but no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct What {
     pub operation: Option<Operation>,
@@ -37,7 +37,7 @@ impl<const N: usize> Default for UnderWay<N> {
 impl<const N: usize> UnderWay<N> {
     pub fn put(&mut self, place: Place, what: What, moments: [u64; N]) {
         self.take(place);
-        // Above this number nothing is noted: a sample is enough.
+        // Above this number nothing is recorded: a sample is enough.
         if self.0.len() < UNDER_WAY_MOST {
             self.0.push((place, what, moments));
         }

@@ -1,9 +1,9 @@
-//! Stamps: the moments of a request's way, noted by the two processes that it goes between, for whoever asks by [`trace`].
+//! Stamps: timestamps along a request's path, recorded by its two processes for clients that call [`trace`].
 //!
-//! Nothing is stamped unless somebody asks, and then for [`LEASE`] from each time that it is asked. All of a process's requests are
-//! stamped while its *window* is open. Windows open at the same moments in all processes that are asked, each [`PERIOD`] by the
-//! machine's clock, and close once [`WINDOW`] is over and [`MESSAGES_LEAST`] messages are through: so of a million a second one in 500
-//! is stamped, by both sides, and of a few each one.
+//! Requests are stamped only for [`LEASE`] after a client has asked. A process stamps all requests while its *window* is open.
+//! Windows open at the same moments in all asked processes, once every [`PERIOD`] of the machine's clock. They close when
+//! [`WINDOW`] is over and [`MESSAGES_LEAST`] messages have passed. So at a million requests a second, one in 500 is stamped, by
+//! both sides; at a few a second, every one.
 //!
 //! [`trace`]: super::trace
 
@@ -13,30 +13,31 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For how long messages are stamped after somebody asked.
+/// How long messages are stamped after a client has asked.
 pub const LEASE: Duration = Duration::from_secs(2);
 
 /// From one window to the next.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// How long a window is open at least.
+/// The shortest time that a window is open.
 pub(crate) const WINDOW: Duration = Duration::from_micros(200);
 
-/// Messages of a window at least.
+/// The smallest number of messages of a window.
 pub(crate) const MESSAGES_LEAST: u32 = 64;
 
-/// Stamped messages that a bundle keeps, the last ones.
+/// Number of stamped messages that a bundle keeps: the last ones.
 pub const KEPT_MOST: usize = 1024;
 
-/// Flows that they are told of.
+/// Largest number of flows in a report.
 pub(crate) const FLOWS_MOST: usize = 64;
 
-/// Requests that a bundle stamped, and how far they came. Moments are nanoseconds of the machine's clock (`CLOCK_MONOTONIC`).
+/// Requests that a bundle stamped, with the times of their stages. Moments are nanoseconds of the machine's clock
+/// (`CLOCK_MONOTONIC`).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Stamps {
-    /// How many it stamped so far, those included that are not told any more.
+    /// Number of requests stamped so far, including those no longer kept.
     pub so_far: u64,
-    /// The flows that they are of.
+    /// The flows that they belong to.
     pub flows: Vec<StampedFlow>,
     /// Those that the bundle sent and that were answered.
     pub asked: Vec<Asked>,
@@ -47,11 +48,11 @@ pub struct Stamps {
 /// The requests of one endpoint to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StampedFlow {
-    /// The name of who asks.
+    /// The name of the requesting endpoint.
     pub from: String,
-    /// The name of who answers.
+    /// The name of the answering endpoint.
     pub to: String,
-    /// Which flow between the two processes it is.
+    /// The flow's number between the two processes.
     pub number: u16,
 }
 
@@ -61,13 +62,13 @@ pub struct StampedFlow {
 pub enum Operation {
     /// Reads bytes, or a piece of them.
     Read,
-    /// Writes bytes: a write that nothing else was under way beside.
+    /// Writes bytes. Only recorded if nothing else was under way.
     Write,
     /// Changes words and asks for the old values.
     Change,
 }
 
-/// A request, as who sent it saw it. Its slot is its own from `called_ns` to `seen_ns`, here and there.
+/// A request, as its sender saw it. It owns its slot from `called_ns` to `seen_ns`, on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Asked {
     /// One more than of the one stamped before it.
@@ -76,7 +77,7 @@ pub struct Asked {
     pub flow: u32,
     /// Which of the flow's 32 requests under way.
     pub slot: u16,
-    /// What it does to a region of the peer's, if it is one of [remote memory](crate::memory).
+    /// The operation on a region of the peer, if it is a request of [remote memory](crate::memory).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
     /// The program called.
@@ -89,7 +90,7 @@ pub struct Asked {
     pub done_ns: u64,
 }
 
-/// A request, as who answered it saw it.
+/// A request, as the answering process saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Answered {
     /// One more than of the one stamped before it.
@@ -98,7 +99,7 @@ pub struct Answered {
     pub flow: u32,
     /// Which of the flow's 32 requests under way.
     pub slot: u16,
-    /// The place of the region in the endpoint's table, if it was for one. Keys are told to nobody.
+    /// The place of the region in the endpoint's table, if the request was for a region. Keys are never shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
     /// A poll found the request.
@@ -111,30 +112,30 @@ pub struct Answered {
 
 /// The machine's clock.
 pub(crate) fn now() -> u64 {
-    // It cannot fail. The clock begins with the machine's start, and 584 years fit.
+    // Cannot fail. The clock starts at boot, and 64 bits last 584 years.
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds() as u64)
 }
 
-/// For how long from now on a bundle stamps messages, as the helper says, and what the bundle says of its window.
+/// How long a bundle stamps messages, set by the helper, and whether its window is open, set by the bundle.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     until: AtomicU64,
     is_open: AtomicBool,
 }
 
-// Relaxed, all of it: it only says when to begin and to end.
+// Relaxed everywhere: it only decides when to begin and to end.
 impl Lease {
-    /// Somebody asks.
+    /// A client has asked.
     pub fn renew(&self) {
         self.until.store(now() + LEASE.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// When it ends, by the machine's clock.
+    /// When the lease ends, by the machine's clock.
     pub fn until(&self) -> u64 {
         self.until.load(Ordering::Relaxed)
     }
 
-    /// Whether messages are to be stamped.
+    /// Whether messages should be stamped.
     pub fn runs(&self) -> bool {
         let until = self.until();
         until != 0 && now() < until

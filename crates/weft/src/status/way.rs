@@ -1,4 +1,5 @@
-//! Which way messages to a name would take from here, and why: the decision of the home (`home.rs`), taken without sending anything.
+//! The path that messages to a name would take from here, and why. This repeats the decision of the home (`home.rs`) without
+//! sending anything.
 
 use super::ask::{holder, program};
 use super::daemon::{look_at_daemon, Attaches, DaemonFound};
@@ -20,23 +21,23 @@ use weft_wire::{Epoch, HostAddress, Name, Uid};
 /// How long a daemon has to answer.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The way to a name.
+/// The path to a name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Way {
     /// How it would be reached; `None` if it would not.
     pub path: Option<Path>,
     /// Why.
     pub why: Why,
-    /// The process of this host that has the name's set-up socket.
+    /// The process of this host that owns the name's set-up socket.
     pub holder: Option<Holder>,
-    /// The addresses that the name carries, the preferred one first, if they count.
+    /// The addresses that the name carries, the preferred one first, if they matter.
     pub addresses: Vec<Leg>,
 }
 
-/// Who has a set-up socket.
+/// The owner of a set-up socket.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Holder {
-    /// Its process, if that is in this process namespace.
+    /// Its process, if it is in this PID namespace.
     pub pid: Option<u32>,
     /// Its user.
     pub uid: u32,
@@ -53,21 +54,21 @@ pub struct Leg {
     pub from: Option<String>,
     /// The interface that has it.
     pub interface: Option<String>,
-    /// Bytes of the packets that it carries.
+    /// Its MTU in bytes.
     pub mtu: Option<u32>,
     /// Why there is no route.
     pub error: Option<String>,
 }
 
-/// Why a way is taken, or none.
+/// Why a path is taken, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Its process answers on this host.
     #[error("its process runs on this host, under this user, and has its set-up socket open")]
     SameHost,
-    /// The name says another user than the kernel does.
-    #[error("the process that answers under this name is not of the user that the name states: get the name anew")]
+    /// The name states another user than the kernel does.
+    #[error("the process that answers under this name does not belong to the user that the name states: get the current name from its owner")]
     WrongOwner,
     /// It is another user's.
     #[error(
@@ -75,31 +76,29 @@ pub enum Why {
          (set_admission); else run both under one user"
     )]
     OtherUser,
-    /// Nobody of its life is on this host, and it has an address of another.
-    #[error("no process of its life runs on this host (in this network namespace), and it carries an address")]
+    /// Its process is not on this host, and it has an address of another.
+    #[error("its process does not run on this host (in this network namespace), and the name carries an address")]
     OtherHost,
     /// `WEFT_LOCAL=off`.
-    #[error("WEFT_LOCAL=off says so, whatever host it is on; unset it for memory between processes of one host")]
+    #[error("WEFT_LOCAL=off sends everything over the network; unset it to use memory between processes of one host")]
     LocalOff,
-    /// All its addresses are ours, and nobody has its socket.
+    /// All its addresses are ours, and no process has its socket.
     #[error(
-        "it was of this host, and its process has ended (or is in another network namespace); ask for a present name"
+        "its process ran on this host and has ended (or is in another network namespace); ask its owner for the current name"
     )]
     Ended,
     /// Programs of this user use weftd.
-    #[error(
-        "programs of this user use weftd, which brings messages to the other programs that use it and to other hosts"
-    )]
+    #[error("programs of this user use weftd, which carries messages to its other programs and to other hosts")]
     ByDaemon,
     /// It carries no address.
     #[error(
-        "no process of its life runs on this host, and it carries no address: it was made with WEFT_ADDR=none or without a \
+        "its process does not run on this host, and the name carries no address: it was made with WEFT_ADDR=none or without a \
          network; only processes of its own host reach it"
     )]
     NoAddress,
     /// We have no network.
     #[error(
-        "no process of its life runs on this host, and this side has no network: WEFT_ADDR is none, or no interface of this \
+        "its process does not run on this host, and this side has no network: WEFT_ADDR is none, or no interface of this \
          host has an address that others could reach; set WEFT_ADDR to one"
     )]
     NoNetwork,
@@ -110,10 +109,10 @@ pub enum Why {
 
 weft_wire::debug_says_display!(Why);
 
-/// The way that messages of a process of this user, with this environment, would take to a name.
+/// Finds the path that messages of a process of this user, with this environment, would take to a name.
 ///
 /// # Errors
-/// If the environment says what cannot be, or there is no descriptor.
+/// If a variable of the environment is invalid, or there is no descriptor left.
 pub fn way_to(name: &Name) -> Result<Way, Error> {
     let uses_memory = settings::is_on(settings::LOCAL)?;
     let holder = find_holder(name.epoch)?;
@@ -141,7 +140,7 @@ fn daemon_serves() -> Result<bool, Error> {
     Ok(found.is_some_and(|found| attaches(&found) && found.answer.is_ok()))
 }
 
-/// The way to a name of which nobody has the set-up socket, or that does not matter.
+/// The path to a name whose set-up socket nobody here owns, or does not matter.
 fn over_network(name: &Name, uses_memory: bool, wanted: Option<&Wanted>) -> Way {
     let way = |path, why, addresses| Way { path, why, holder: None, addresses };
     if name.address.is_none() {
@@ -160,7 +159,7 @@ fn over_network(name: &Name, uses_memory: bool, wanted: Option<&Wanted>) -> Way 
     }
 }
 
-/// Who has the set-up socket of a life. To learn that the socket is called; nothing is said to it.
+/// Finds the owner of the set-up socket of an epoch. Connects to the socket for that, but sends nothing.
 fn find_holder(epoch: Epoch) -> Result<Option<Holder>, Error> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -168,9 +167,9 @@ fn find_holder(epoch: Epoch) -> Result<Option<Holder>, Error> {
     match net::connect(&socket, &set_up_address(epoch)?) {
         Ok(()) => Ok(holder(&socket).map(|(pid, uid)| Holder { pid, uid, program: program(pid) })),
         Err(Errno::AGAIN) => Err(Error::system(
-            "cannot ask whose the name is",
+            "cannot find out who owns the name",
             Errno::AGAIN,
-            "too many call that process now: try again",
+            "too many programs call that process now; try again",
         )),
         Err(_) => Ok(None),
     }
@@ -195,7 +194,7 @@ fn leg(to: HostAddress, wanted: &Wanted) -> Leg {
     }
 }
 
-/// The address that packets leave from where the kernel would take `from`: another one if `WEFT_ADDR` leaves that out.
+/// The source address of packets for which the kernel would take `from`: another one if `WEFT_ADDR` does not include that.
 fn source(wanted: &Wanted, from: IpAddr) -> io::Result<IpAddr> {
     let set = wanted.addresses.first().filter(|_| wanted.are_set && !wanted.addresses.contains(&from));
     let Some(set) = set else { return Ok(from) };
@@ -204,17 +203,17 @@ fn source(wanted: &Wanted, from: IpAddr) -> io::Result<IpAddr> {
     UdpSocket::bind((*set, 0)).map(|_| *set).map_err(lost)
 }
 
-/// Whether long runs of packets can go to other hosts without a copy here: from Linux 6.5 on. Does not block.
+/// Whether long runs of packets can go to other hosts without a copy here: since Linux 6.5. Does not block.
 pub fn sends_pages() -> bool {
     weft_shm::Pages::are_sent()
 }
 
-/// The addresses of this host that names do not carry if they carry these: interface, address, and why.
+/// The addresses of this host that are left out of names which carry `carried`: interface, address, and the reason.
 pub fn left_out(carried: &[IpAddr]) -> Vec<(String, IpAddr, LeftOut)> {
     address::left_out(carried)
 }
 
-/// The interface that has an address of this host, and how large packets it carries, if the kernel says so.
+/// The interface that has an address of this host, and its MTU, if the kernel reports it.
 pub fn interface_of(address: IpAddr) -> Option<(String, Option<u32>)> {
     address::interface_of(address)
 }
@@ -279,7 +278,7 @@ mod tests {
         assert_eq!(why(&["127.0.0.1"], true, None), (None, Why::NoNetwork));
         assert_eq!(why(&["127.0.0.1"], true, Some(&ours)), (None, Why::Ended));
         assert_eq!(why(&["10.0.0.1", "127.0.0.1"], true, Some(&ours)), (None, Why::Ended));
-        // The kernel says no to a broadcast address, without a packet.
+        // The kernel refuses a broadcast address, without sending a packet.
         let nowhere = over_network(&name(&["255.255.255.255"]), true, Some(&ours));
         assert_eq!((nowhere.path, nowhere.why), (None, Why::NoRoute));
         assert!(nowhere.addresses[0].error.is_some() && nowhere.addresses[0].from.is_none(), "{nowhere:?}");
