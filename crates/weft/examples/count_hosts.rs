@@ -1,9 +1,9 @@
-//! Sends messages between two bundles of one thread, which take turns, and does nothing else: `stream COUNT BYTES` one way, as many as
-//! find room; `echo COUNT BYTES` requests whose replies have the same contents, one after the other. With `WEFT_LOCAL=off` they go over
-//! UDP. When it is the client's turn it asks the kernel for its parent's number, and when it is the server's for its group's, which nothing else
-//! does: so whoever traces it knows whose system calls it sees. Its clock goes on by as much whenever it is read, however slow the program is
-//! made by being counted. `crates/weft/tests/hosts_counts.rs` does, and counts instructions as
-//! `docs/instructions.txt` says.
+//! Sends messages between two bundles of one thread, which take turns, and does nothing else. `stream COUNT BYTES` sends one-way
+//! messages while there is room; `echo COUNT BYTES` sends requests one after the other, whose replies have the same contents. With
+//! `WEFT_LOCAL=off` they go over UDP. At the start of the client's turn it calls `getppid`, and at the start of the server's
+//! `getpgid`. Nothing else calls these, so a tracer can tell the two sides' system calls apart. Its clock advances by a fixed time
+//! per reading, however much counting slows the program down. `crates/weft/tests/hosts_counts.rs` traces it and counts its
+//! instructions, as `docs/instructions.txt` describes.
 
 use nix::libc::{c_int, clockid_t, timespec};
 use rustix::process::{getpgid, getppid};
@@ -16,20 +16,20 @@ const STORE: u8 = 1;
 const ECHO: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// Nanoseconds by which the clock goes on when it is read: about what passes between two readings of a program that is not counted.
+/// Nanoseconds by which the clock advances per reading: about the time between two readings in a program that is not being counted.
 const TICK: i64 = 300;
 
 /// Takes the place of the C library's function, for all clocks.
 ///
 /// # Safety
-/// `to` is as the C library wants it.
+/// `to` is valid for a write, as the C library's contract demands.
 #[no_mangle]
 unsafe extern "C" fn clock_gettime(_: clockid_t, to: *mut timespec) -> c_int {
-    // An hour since the machine was started.
+    // Starts an hour after boot.
     static TIME: AtomicI64 = AtomicI64::new(3600 * 1_000_000_000);
-    // Relaxed: any order of readings is one.
+    // Relaxed: the readings may come in any order.
     let now = TIME.fetch_add(TICK, Ordering::Relaxed);
-    // SAFETY: whoever asks for the time gives memory for it.
+    // SAFETY: the caller of `clock_gettime` passes valid memory for the time.
     unsafe { to.write(timespec { tv_sec: now / 1_000_000_000, tv_nsec: now % 1_000_000_000 }) };
     0
 }
@@ -46,7 +46,7 @@ struct Sides {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [kind, count, bytes] = &words[..] else {
-        return Err("say stream or echo, how many, and of how many bytes".into());
+        return Err("give stream or echo, the number of messages, and their bytes".into());
     };
     let (count, contents) = (count.parse()?, vec![7; bytes.parse()?]);
     let mut sides = set_up()?;
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Both sides, and one request between them that was answered.
+/// Makes both sides, and has one request between them answered.
 fn set_up() -> Result<Sides, Box<dyn std::error::Error>> {
     let node = Node::new()?;
     let (mut server, mut client) = (Bundle::new(&node)?, Bundle::new(&node)?);
@@ -73,7 +73,7 @@ fn set_up() -> Result<Sides, Box<dyn std::error::Error>> {
     client.on(here, ANSWER, move |_| answered.set(answered.get() + 1))?;
     client.map(here, 0, server.name(there)?, key)?;
     let mut sides = Sides { client, here, server, taken, answers };
-    // The helper sets the session up: how many polls that takes is not to be counted.
+    // The helper sets up the session. The number of polls that this takes must not be counted.
     let mut is_asked = false;
     while sides.answers.get() == 0 {
         is_asked = is_asked || sides.client.try_request(here, 0, ECHO, &[], b"").is_ok();

@@ -1,13 +1,14 @@
-//! Accesses a region of another bundle of this thread so many times, one access after the other, and does nothing else. The second argument
-//! says how: `write` and `read` are 8 bytes that the owner stores or sends, `direct-write` and `direct-read` 8 bytes that the initiator stores
-//! or loads, `mapped` 16 bytes that a program stores in a region that it has mapped. For counts, as `docs/instructions.txt` says.
+//! Accesses a region of another bundle of this thread a number of times, one access after the other, and does nothing else. The
+//! second argument says how. With `write` and `read` the owner stores or sends 8 bytes; with `direct-write` and `direct-read` the
+//! initiator stores or loads 8 bytes; with `mapped` a program stores 16 bytes in a region that it has mapped. For counting, as
+//! `docs/instructions.txt` describes.
 
 use weft::memory::{Completion, Place, RegionKey, Rights, Settings, Write};
 use weft::{Bundle, Endpoint, Error, Key, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let count: u64 = words.next().ok_or("say how many accesses")?.parse()?;
+    let count: u64 = words.next().ok_or("give the number of accesses")?.parse()?;
     match words.next().as_deref() {
         Some("write") => access(count, true, false),
         Some("read") => access(count, false, false),
@@ -45,14 +46,14 @@ impl Pair {
                 return Ok(end);
             }
             if is_first {
-                // The helper sets the session up.
+                // The helper sets up the session.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         }
     }
 }
 
-/// Stores 16 bytes so many times in a region that is mapped.
+/// Stores 16 bytes `count` times in a mapped region.
 fn mapped(count: u64) -> Result<(), Box<dyn std::error::Error>> {
     let mut pair = Pair::new(true)?;
     pair.client.memory(pair.here)?.try_map_region(0, RegionKey(1), 0)?;
@@ -64,7 +65,7 @@ fn mapped(count: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes or reads 8 bytes so many times, one after the other.
+/// Writes or reads 8 bytes `count` times, one after the other.
 fn access(count: u64, writes: bool, is_direct: bool) -> Result<(), Box<dyn std::error::Error>> {
     let mut pair = Pair::new(is_direct)?;
     let here = pair.here;
@@ -76,7 +77,7 @@ fn access(count: u64, writes: bool, is_direct: bool) -> Result<(), Box<dyn std::
             true => memory.try_write(0, Write::to(place), buffer, number).map_err(|(error, _)| error)?,
             false => memory.try_read(0, place, buffer, number).map_err(|(error, _)| error)?,
         }
-        // What is direct has ended.
+        // A direct access has already ended.
         let end = match is_direct.then(|| memory.next_completion()).flatten() {
             Some(end) => end,
             None => pair.end(number == 0)?,

@@ -8,7 +8,7 @@ use weft::{Bundle, Key, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let count: u64 = words.next().ok_or("say how many messages")?.parse()?;
+    let count: u64 = words.next().ok_or("give the number of messages")?.parse()?;
     let is_one_way = match words.next().as_deref() {
         None => false,
         Some("one-way") => true,
@@ -29,8 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seen = answers.clone();
     client.on(here, 2, move |m| seen.set(seen.get() + u64::from(m.args()[0])))?;
     client.map(here, 0, server.name(there)?, key)?;
-    // The helper sets the session up, and its two ends are there one after the other: polls until the first answer, however many, are not
-    // to be counted.
+    // The helper sets up the session, one end after the other. The number of polls until the first answer varies, and must not be
+    // counted.
     let mut is_asked = false;
     while answers.get() == 0 {
         is_asked = is_asked || client.try_request(here, 0, 1, &[1, 2, 3, 4], b"").is_ok();
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for answered in 1..=count {
         client.try_request(here, 0, 1, &[1, 2, 3, 4], b"")?;
-        // Once; over the network it may be twice.
+        // One round is enough; over the network it may take two.
         while answers.get() == answered {
             server.poll();
             client.poll();

@@ -1,6 +1,6 @@
-//! So many tagged ping-pongs between two bundles of one thread, and nothing else: instructions are counted by running it twice
-//! under callgrind with different numbers, as `docs/instructions.txt` says of `count_messages`. With a second argument the
-//! sides send (`send`) from lent buffers instead of injecting.
+//! Makes a number of tagged ping-pongs between two bundles of one thread, and does nothing else. Instructions are counted by
+//! running it twice under callgrind with different numbers, as `docs/instructions.txt` says of `count_messages`. With a second
+//! argument the sides send (`send`) from lent buffers instead of injecting.
 
 use weft::tagged::{Label, Lent, LentMut, Outcome, Pattern, Settings};
 use weft::{Bundle, Endpoint, Key, Node};
@@ -34,13 +34,13 @@ impl Side {
     }
 
     fn receive(&mut self) {
-        // SAFETY: the room lives as long as the bundle and is not looked at.
+        // SAFETY: the room lives as long as the bundle and is not read.
         let room = unsafe { LentMut::new(self.room.as_mut_ptr(), self.room.len()) };
         let mut tagged = self.bundle.tagged(self.here).expect("there");
         tagged.try_receive(Pattern::tagged(7).from(0), room, 1).expect("posted");
     }
 
-    /// Whether what was posted is there.
+    /// Whether the posted receive is complete.
     fn look(&mut self) -> bool {
         self.bundle.poll();
         let mut has_received = false;
@@ -56,7 +56,7 @@ impl Side {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let count: u64 = words.next().ok_or("say how many ping-pongs")?.parse()?;
+    let count: u64 = words.next().ok_or("give the number of ping-pongs")?.parse()?;
     let sends = words.next().is_some_and(|word| word == "send");
     let node = Node::new()?;
     let (mut ping, mut pong) = (Side::new(&node, sends)?, Side::new(&node, sends)?);
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while !(here && there) {
             here |= one.look();
             there |= other.look();
-            // The helper sets the session up: polls meanwhile, however many, are not to be counted.
+            // The helper sets up the session. The number of polls until then varies, and must not be counted.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }

@@ -1,4 +1,4 @@
-//! The first program of the README: without an argument it answers whoever asks, with a name it asks that one.
+//! The first program of the README: without an argument it answers requests, with a name it sends one.
 use weft::{Bundle, Key, Name, Node};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

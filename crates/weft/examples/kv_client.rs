@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft::names::{resolve, Contact};
 use weft::{Bundle, Node};
 
-/// What the server does for a request, and what it answers.
+/// The server's handlers, and the handler of its answers.
 const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;

@@ -7,7 +7,7 @@ use weft::am::Message;
 use weft::names::NameServer;
 use weft::{Bundle, Node};
 
-/// What the server does for a request, and what it answers.
+/// The server's handlers, and the handler of its answers.
 const GET: u8 = 1;
 const PUT: u8 = 2;
 const VALUE: u8 = 1;
@@ -29,7 +29,8 @@ fn main() -> Result<(), weft::Error> {
         store.borrow_mut().insert(key.to_vec(), value.to_vec());
         answer(m, value);
     })?;
-    // A client without a handler for `VALUE` sends answers back. Nobody here wants them, so weft drops them beyond a bound.
+    // Answers to a client without a handler for `VALUE` come back. This server does not take them, so weft drops them beyond a
+    // bound.
     let port = std::env::args().nth(1).map(|port| port.parse().expect("a port is a number up to 65535"));
     let names = port.map(NameServer::open).transpose()?;
     if let Some(names) = &names {

@@ -1,5 +1,5 @@
-//! Two levels of reliability side by side: readings of a sensor that may be lost, for the next one is as good, and entries of a log, of
-//! which each is to be known as received.
+//! Two levels of reliability side by side: readings of a sensor, which may be lost because the next one is as good, and entries of
+//! a log, each of which must be confirmed as received.
 //!
 //! ```sh
 //! cargo run --release --example levels

@@ -1,5 +1,5 @@
-//! A client of one's own, beside Active Messages and tagged messages: a register that peers add to and read.
-//! `cargo run --release --example own_client` prints its NAME and serves; with NAME as argument it adds 1 to 10 there and prints the sum.
+//! A program's own client, beside Active Messages and tagged messages: a register that peers add to and read. `cargo run --release
+//! --example own_client` prints its NAME and serves; with NAME as argument it adds 1 to 10 there and prints the sum.
 
 use weft::client::{Client, Delivery, State, Tx};
 use weft::{Bundle, Endpoint, Key, MessageKind, Name, Node, Outgoing, Reason, Returned, SendError};
@@ -8,11 +8,11 @@ const KEY: Key = Key(7);
 const ADD: u8 = 1;
 const READ: u8 = 2;
 
-/// What an endpoint for registers knows.
+/// The state of an endpoint for registers.
 #[derive(Default)]
 struct Register {
     value: u32,
-    /// What a peer's register held when we read it.
+    /// The value of a peer's register when we read it.
     read: Option<u32>,
     lost: u32,
 }
@@ -53,13 +53,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let me = bundle.endpoint(KEY)?;
     bundle.attach(me, Register::default())?;
     let Some(name) = std::env::args().nth(1) else {
-        println!("{}", bundle.name(me)?); // hand it to whoever may ask
+        println!("{}", bundle.name(me)?); // give it to the clients
         bundle.serve();
     };
     bundle.map(me, 0, name.parse::<Name>()?, KEY)?;
     (1..=10).try_for_each(|number| ask(&mut bundle, me, MessageKind::OneWay, ADD, &[number]))?;
     ask(&mut bundle, me, MessageKind::Request, READ, &[])?;
-    bundle.drain(); // until all was stored, and the request was answered or came back
+    bundle.drain(); // until every message is stored, and the request is answered or came back
     let (register, _) = bundle.client::<Register>(me)?;
     match (register.read, register.lost) {
         (Some(sum), 0) => println!("{sum}"),

@@ -1,11 +1,12 @@
 //! A region that other processes write, read and count in, while its owner does something else.
 //!
-//!     cargo run --release --example region own 4000                        tells its name at port 4000; sleeps until Ctrl-C
+//!     cargo run --release --example region own 4000                        serves its name at port 4000; sleeps until Ctrl-C
 //!     cargo run --release --example region write localhost:4000 64 hello
 //!     cargo run --release --example region read localhost:4000 64 5        prints hello
-//!     cargo run --release --example region add localhost:4000 0 1          prints what the word was before
+//!     cargo run --release --example region add localhost:4000 0 1          prints the word's old value
 //!
-//! The cookie in place of the region's key: `own` prints one for the first 4,096 bytes, which may be read and counted in, not written.
+//! A cookie can replace the region's key: `own` prints one for the first 4,096 bytes, which allows reads and additions but no
+//! writes.
 //!
 //!     cargo run --release --example region read localhost:4000 64 5 COOKIE
 use std::time::Duration;
@@ -16,12 +17,12 @@ use weft::{Bundle, Endpoint, Node, SharedBundle};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What both sides know. A small number will do: nobody gets here without the endpoint's key.
+/// The region's key, known to both sides. A small number is enough, because nobody gets here without the endpoint's key.
 const KEY: RegionKey = RegionKey(1);
 const BYTES: usize = 1 << 20;
 
 fn own(port: u16) -> Result<(), Failure> {
-    // Serviced: a thread of the bundle carries out what others ask for, for this one will sleep.
+    // Serviced: the bundle's own thread carries out the peers' operations while this thread sleeps.
     let bundle = SharedBundle::serviced(&Node::new()?)?;
     let me = bundle.memory_endpoint_with_random_key(Settings::default())?;
     let (region, window) = bundle.with_memory(me, |memory| memory.allocate(BYTES, KEY, Rights::ALL))??;
@@ -33,7 +34,7 @@ fn own(port: u16) -> Result<(), Failure> {
     let mut before = 0;
     loop {
         std::thread::sleep(Duration::from_millis(100));
-        // The owner reads its region by its window, at any time.
+        // The owner can read its region through its window at any time.
         let mut word = [0; 8];
         window.read(0, &mut word);
         let count = u64::from_le_bytes(word);
@@ -71,7 +72,7 @@ fn access(word: &str, place: &str, at: u64, what: &str, by: Credential) -> Resul
             let fetch = Fetch { old: Some(vec![0; 8].into()), ..Fetch::default() };
             memory.try_change(0, change, &what.parse::<u64>()?.to_le_bytes(), fetch, 0)?;
         }
-        _ => return Err("usage: see the beginning of the source".into()),
+        _ => return Err("usage: see the start of the source file".into()),
     }
     let Some(bytes) = end(&mut bundle, me)?.target else { return Ok(()) };
     match <[u8; 8]>::try_from(&bytes[..]) {

@@ -12,16 +12,16 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const WORKERS: u32 = 3;
 const TASKS: u64 = 12;
-/// The tag of no task: the worker is to end.
+/// Not a task's tag: tells the worker to end.
 const END: u64 = u64::MAX;
 
 fn endpoint() -> Result<(Bundle, Endpoint)> {
     let mut bundle = Bundle::new(&Node::new()?)?;
-    let here = bundle.tagged_endpoint(Key(7), Settings::default())?; // a real program takes a random key
+    let here = bundle.tagged_endpoint(Key(7), Settings::default())?; // a real program uses a random key
     Ok((bundle, here))
 }
 
-/// Takes what comes, whatever its tag and length, until it is told to end.
+/// Takes messages of any tag and length until it is told to end.
 fn work(master: &str) -> Result<()> {
     let (mut bundle, here) = endpoint()?;
     println!("{}", bundle.name(here)?);

@@ -1,10 +1,11 @@
-//! Two users of one host: one serves, the other one asks. The default is that processes of other users are refused.
+//! Two users of one host: one serves, the other one asks. By default, processes of other users are refused.
 //!
 //!     cargo run --release --example two_users serve 4000       as one user; goes on until Ctrl-C
 //!     cargo run --release --example two_users localhost:4000   as the other one
 //!
-//! Both endpoints admit all users, because each receives from the other one's user. What keeps strangers out then is the key, and here it is
-//! told to everybody who asks at the port: leave the name server away, and hand `NAME#KEY` to whom you like, if not all users may call.
+//! Both endpoints admit all users, because each receives from the other one's user. Then only the key keeps strangers out, and here
+//! everybody who asks at the port gets the key. If not all users may call, do without the name server and give `NAME#KEY` to the
+//! users who may.
 use std::time::Duration;
 use weft::names::{resolve, NameServer};
 use weft::{Admission, Bundle, Node, Uid};
@@ -15,7 +16,7 @@ fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     bundle.set_admission(me, Admission::AnyUser)?;
     match *words {
         ["serve", port] => {
-            // The kernel says whose process sent a message, not the message.
+            // The user comes from the kernel, not from the message.
             bundle.on(me, 1, |m| {
                 let Uid(user) = m.source().map_or(Uid::UNKNOWN, |name| name.uid);
                 let answer = format!("hello, user {user}");

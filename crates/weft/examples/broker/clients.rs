@@ -7,7 +7,7 @@ use std::time::Duration;
 use weft::names::resolve;
 use weft::{Bundle, Endpoint, Event, Node};
 
-/// How long the broker may take to tell its name.
+/// How long looking up the broker's name may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A bundle with an endpoint that has the broker at index 0.
@@ -36,7 +36,7 @@ pub fn subscribe(place: &str, ms: u64) -> Result<()> {
         while let Some(event) = bundle.next_event() {
             match event {
                 Event::Returned(m) => return Err(m.reason.into()),
-                // It has ended, as it does when all lines are read.
+                // The broker has ended, as it does when all lines are read.
                 Event::PeerLost { .. } => {
                     println!("{} lines", lines.get());
                     return Ok(());
@@ -51,7 +51,7 @@ pub fn publish(place: &str) -> Result<()> {
     let (mut bundle, me) = connect(place)?;
     let mut published = 0;
     for line in std::io::stdin().lines() {
-        // Each is answered once it is queued, and 32 may be under way: so the broker is not flooded.
+        // The broker answers a line once it is queued, and 32 may be under way. So it is not flooded.
         bundle.request(me, 0, PUBLISH, &[], line?.as_bytes())?;
         published += 1;
     }

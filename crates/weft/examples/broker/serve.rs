@@ -27,7 +27,7 @@ impl Hub {
     fn publish(&mut self, line: &[u8]) {
         for (to, subscriber) in (0..).zip(&mut self.subscribers).filter(|(_, subscriber)| !subscriber.is_gone) {
             subscriber.published += 1;
-            // One that is behind misses lines until the queue says that half of its room is free.
+            // A subscriber that is behind misses lines until the queue reports room, that is, until half of its part is free.
             if subscriber.is_behind || self.queue.push(to, LINE, &[], line).is_err() {
                 subscriber.is_behind = true;
                 subscriber.missed += 1;
@@ -69,7 +69,7 @@ pub fn serve(port: u16) -> Result<()> {
     names.tell_with_key("", bundle.contact(me)?)?;
     println!("{}", names.port());
     loop {
-        // What handlers pushed is sent here. No handler runs meanwhile, so nobody else needs the hub.
+        // Sends the messages that handlers pushed. No handler runs meanwhile, so nothing else borrows the hub.
         let mut now = hub.borrow_mut();
         while let Some(event) = now.queue.next_event(&mut bundle)? {
             now.on_event(event);

@@ -3,7 +3,8 @@
 //!     cargo run --release --example chat ann              prints NAME and KEY
 //!     cargo run --release --example chat bob NAME KEY     joins by way of any member
 //!
-//! Who hears of a member greets it, and is told in the reply of those that it knows. Who is gone is noticed by the line that comes back.
+//! A member greets each new member that it hears of, and the reply lists the members that the other one knows. A member that has
+//! left is noticed because a line to it comes back.
 mod members;
 
 use members::{nick_of, printable, Chat};
@@ -13,12 +14,12 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use weft::{Bundle, Event, Node};
 
-/// What a member does: enter who greets; enter those that it is told of; show a line.
+/// A member's handlers: enter a member that greets; enter members from a list; show a line.
 const GREET: u8 = 1;
 const MEMBERS: u8 = 2;
 const LINE: u8 = 3;
 
-/// By way of whom we join, in the translation table; members follow.
+/// The index of the member through which we join; the other members follow.
 const DOOR: u32 = 0;
 
 fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
@@ -38,7 +39,7 @@ fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
         let (mut chat, line) = (greeted.borrow_mut(), String::from_utf8_lossy(m.payload()));
         chat.enter(m.context(), &line);
         let known: Vec<&str> = chat.members.values().map(|(_, line)| &line[..]).collect();
-        m.reply(MEMBERS, &[], known.join("\n").as_bytes()).ok(); // who does not learn them now does from others
+        m.reply(MEMBERS, &[], known.join("\n").as_bytes()).ok(); // if this fails, it learns them from others
     })?;
     bundle.on(me, MEMBERS, move |m| {
         for line in String::from_utf8_lossy(m.payload()).lines() {
@@ -60,7 +61,7 @@ fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
     let (typing, typed) = mpsc::channel();
     let waker = bundle.waker();
     std::thread::spawn(move || {
-        // What ends with the input is told as None.
+        // The end of the input is sent as `None`.
         for line in std::io::stdin().lines().map(Result::ok).chain([None]) {
             typing.send(line).ok();
             waker.wake();
@@ -73,10 +74,10 @@ fn run(words: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
             match m.destination.and_then(|index| chat.borrow_mut().members.remove(&index)) {
                 Some((_, line)) => println!("* {} has left: {}", nick_of(&line), m.reason),
                 None if m.destination == Some(DOOR) => return Err(m.reason.into()),
-                None => {} // a reply, or one more line to who has left
+                None => {} // a reply, or another line to a member that has left
             }
         }
-        // Taken first: handlers run while a request is made, and need the chat.
+        // Taken out first: handlers run while a request is made, and they borrow the chat.
         let new = std::mem::take(&mut chat.borrow_mut().new);
         for index in new {
             bundle.request(me, index, GREET, &[], greeting.as_bytes())?;

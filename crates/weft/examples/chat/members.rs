@@ -1,4 +1,4 @@
-//! Who is in the chat, by what each member says of itself: `NICK NAME KEY`.
+//! The members of the chat, as each describes itself: `NICK NAME KEY`.
 
 use std::collections::BTreeMap;
 use weft::am::Context;
@@ -9,7 +9,7 @@ pub struct Chat {
     /// The others' names, and their `NICK NAME KEY`, by their index in the translation table.
     pub members: BTreeMap<u32, (Name, String)>,
     pub next: u32,
-    /// Who was entered and not greeted yet.
+    /// Members that were entered and not greeted yet.
     pub new: Vec<u32>,
 }
 
@@ -34,7 +34,7 @@ pub fn nick_of(line: &str) -> String {
     printable(line.split(' ').next().unwrap_or_default())
 }
 
-/// Others' words are not to steer our terminal.
+/// Removes control characters: others' text must not control our terminal.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }

@@ -3,7 +3,7 @@
 //!     cargo run --release --example copy_file receive FILE          prints NAME and KEY
 //!     cargo run --release --example copy_file send NAME KEY FILE
 //!
-//! Each piece is a request, of which 32 may be under way: the replies are the window. The file has its name once it is whole.
+//! Each piece is a request, and 32 may be under way: the replies make the window. The file gets its name when it is complete.
 mod receive;
 mod send;
 
@@ -12,10 +12,10 @@ use send::send;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What the receiver does: add a piece to the file; compare the checksums.
+/// The receiver's handlers: add a piece to the file; compare the checksums.
 const PIECE: u8 = 1;
 const END: u8 = 2;
-/// What the sender does: note that it was done, or why not.
+/// The sender's handlers: note that a request was done, or why not.
 const DONE: u8 = 1;
 const FAILED: u8 = 2;
 

@@ -1,4 +1,4 @@
-//! The side that gets the file. It has its name once it is whole.
+//! The side that gets the file. The file gets its name when it is complete.
 
 use super::{digest, number, Result, DONE, END, FAILED, PIECE};
 use std::cell::RefCell;
@@ -19,10 +19,10 @@ pub fn receive(path: &str) -> Result<()> {
     bundle.on(me, PIECE, move |m| {
         let mut copy = pieces.borrow_mut();
         let done = match number(m.args()) {
-            // A sender that begins, maybe after one that died.
+            // A new sender, perhaps after an earlier one died.
             Some(0) if copy.length > 0 => Copy::begin(&begin).map(|new| *copy = new),
             Some(at) if at == copy.length => Ok(()),
-            _ => Err("pieces are missing: does another one send as well?".into()),
+            _ => Err("pieces are missing: is a second sender running?".into()),
         };
         let done = done.and_then(|()| Ok(copy.file.write_all(m.payload())?));
         if done.is_ok() {
@@ -45,11 +45,11 @@ pub fn receive(path: &str) -> Result<()> {
     while !*is_whole.borrow() {
         bundle.wait(None);
     }
-    bundle.poll_until(Bundle::is_acknowledged); // the last reply, too
+    bundle.poll_until(Bundle::is_acknowledged); // the last reply too
     Ok(())
 }
 
-/// The file, as far as it is there.
+/// The file, as far as it has arrived.
 struct Copy {
     file: File,
     length: u64,
@@ -62,7 +62,7 @@ impl Copy {
     }
 }
 
-/// Tells the sender what became of its request. Of a sender that died nobody has to be told.
+/// Tells the sender the result of its request. If the sender has died, nobody needs the answer.
 fn answer(m: &mut Message, done: Result<()>) {
     match done {
         Ok(()) => m.reply(DONE, &[m.payload().len() as u32], b"").ok(),

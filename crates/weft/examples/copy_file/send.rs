@@ -13,7 +13,7 @@ pub fn send(name: &str, key: &str, path: &str) -> Result<()> {
     let mut bundle = Bundle::new(&Node::new()?)?;
     let me = bundle.endpoint_with_random_key()?;
     bundle.map(me, 0, name.parse()?, key.parse()?)?;
-    // Bytes that are there, and what went wrong first.
+    // Bytes that have arrived, and the first error.
     let state = Rc::new(RefCell::new((0, None)));
     let (done, failed, returned) = (state.clone(), state.clone(), state.clone());
     bundle.on(me, DONE, move |m| done.borrow_mut().0 += m.args().iter().map(|&n| u64::from(n)).sum::<u64>())?;

@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const KEY: Key = Key(7);
 
-/// One copy of so many bytes, from and to more memory than the caches hold.
+/// Copies `size` bytes `count` times, from and to more memory than the caches hold.
 fn copy(count: u32, size: usize) -> Duration {
     let (from, mut to) = (vec![1u8; 64 << 20], vec![0u8; 64 << 20]);
     let places = (from.len() / size).max(1);
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     };
     for _ in 0..rounds {
         for size in sizes {
-            // As the default settings have it: announced from 16 KiB on.
+            // As in the default settings: messages are announced from 16 KiB on.
             let end = usize::from(size > 16 << 10);
             let series = Series { end, count: count(size), size, is_posted: true };
             side.measure(series)?; // idle paths have given their memory back
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
         }
     }
     side.bundle.tagged(side.ends[0])?.try_inject(0, Label::tagged(SERIES).with(u64::MAX), b"")?;
-    // The other side reads its input from then on, and polls no more.
+    // From now on the other side reads its input and no longer polls.
     side.bundle.poll_until(weft::Bundle::is_acknowledged);
     let mut input = peer.stdin.take().ok_or("no input")?;
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! Series of messages there and back, as who measures and who answers has them.
+//! Series of ping-pongs: the measuring side and the answering side.
 
 use super::side::Side;
 use super::Result;
@@ -9,10 +9,10 @@ use weft::tagged::{Label, Outcome, Pattern};
 
 const PING: u64 = 1;
 const PONG: u64 = 2;
-/// Its data says what comes next: how many, how long, and whether a receive is posted before.
+/// Its data describes the next series: how many messages, their size, and whether a receive is posted first.
 pub const SERIES: u64 = 3;
 
-/// So many messages of so many bytes there and back.
+/// A series of `count` messages of `size` bytes there and back.
 #[derive(Clone, Copy)]
 pub struct Series {
     pub end: usize,
@@ -40,7 +40,7 @@ impl Side {
         Ok(begin.elapsed() / count)
     }
 
-    /// The other side of it.
+    /// The answering side.
     fn answer(&mut self, series: Series) -> Result<()> {
         let Series { end, count, size, is_posted } = series;
         let (mut room, mut bytes) = (vec![0; size], vec![0; size]);
@@ -67,7 +67,7 @@ impl Side {
             }
             self.send(end, PONG, got)?;
         }
-        // The last answer's end.
+        // Wait for the last answer's completion.
         loop {
             while let Some(done) = self.bundle.next_completion() {
                 if done.outcome == Outcome::Sent {
@@ -79,7 +79,7 @@ impl Side {
     }
 }
 
-/// Echoes series until a line comes; then what comes by the pipe.
+/// Echoes series until a line comes on the input, then echoes the pipe.
 pub fn child(names: &str) -> Result<()> {
     let mut side = Side::new()?;
     println!("{}", side.names()?);

@@ -11,7 +11,7 @@ use weft::{Bundle, Endpoint, Node};
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// The two ends of a process: one that sends all with its contents, as far as that goes, and one that announces all.
+/// The two endpoints of a process: one sends messages with their contents wherever possible, the other announces all of them.
 pub struct Side {
     pub bundle: Bundle,
     pub ends: [Endpoint; 2],

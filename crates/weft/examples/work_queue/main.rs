@@ -13,16 +13,18 @@ use worker::worker;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What the master does: let a worker join, which is answered at the end of all work; take a result.
+/// The master's handlers: let a worker join (answered when all work is done); take a result.
 const JOIN: u8 = 1;
 const RESULT: u8 = 2;
-/// What a worker does: work at a piece; end.
+/// A worker's handlers: work on a piece; end.
 const WORK: u8 = 1;
 const END: u8 = 2;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["master", end] => end.parse().map_err(|_| "that is no NUMBER to count primes below".into()).and_then(master),
+        ["master", end] => {
+            end.parse().map_err(|_| "that is not a NUMBER to count primes below".into()).and_then(master)
+        }
         ["worker", name, key] => worker(name, key),
         _ => Err("usage: work_queue master NUMBER | worker NAME KEY (the master prints NAME and KEY)".into()),
     };

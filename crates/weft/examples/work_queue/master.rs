@@ -1,4 +1,4 @@
-//! The master: who has which piece.
+//! The master: it tracks which worker has which piece.
 
 use super::{Result, END, JOIN, RESULT, WORK};
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weft::am::ReplyToken;
 use weft::{Bundle, Event, Node};
 
-/// Numbers of a piece.
+/// How many numbers a piece has.
 const PIECE: u32 = 50_000;
 
 /// A worker is known by its index in the translation table.
@@ -22,7 +22,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Gives a piece that waits to a worker that has none.
+    /// Gives a waiting piece to an idle worker.
     fn give(&mut self) -> Option<(u32, Range<u32>)> {
         let worker = *self.idle.last()?;
         let piece = self.waiting.pop()?;
@@ -66,7 +66,7 @@ pub fn master(end: u32) -> Result<()> {
             eprintln!("work_queue: {piece:?} came back: {}", m.reason);
             queue.waiting.push(piece);
         }
-        // Not in the loop's head: handlers run while the request is made, and need the queue.
+        // Not in the loop's head: handlers run while the request is made, and they borrow the queue.
         let mut next = queue.borrow_mut().give();
         while let Some((worker, piece)) = next {
             bundle.request(me, worker, WORK, &[worker, piece.start, piece.end], b"")?;
@@ -75,7 +75,7 @@ pub fn master(end: u32) -> Result<()> {
     }
     println!("{} primes below {end}", queue.borrow().primes);
     for token in std::mem::take(&mut queue.borrow_mut().joined) {
-        bundle.reply(token, END, &[], b"").ok(); // who died needs no answer
+        bundle.reply(token, END, &[], b"").ok(); // a dead worker needs no answer
     }
     bundle.poll_until(Bundle::is_acknowledged);
     Ok(())

@@ -15,7 +15,7 @@ pub fn worker(name: &str, key: &str) -> Result<()> {
         let &[worker, start, end] = m.args() else { return };
         println!("{:?}", start..end);
         let primes = (start..end).filter(|&n| n > 1 && (2..).take_while(|d| *d <= n / d).all(|d| n % d != 0)).count();
-        m.reply(RESULT, &[worker, primes as u32], b"").ok(); // that the master is gone is told below
+        m.reply(RESULT, &[worker, primes as u32], b"").ok(); // if the master is gone, the loop below notices
     })?;
     bundle.on(me, END, move |_| end.set(true))?;
     let contact = format!("{} {:016x}", bundle.name(me)?, bundle.key(me)?.0);
