@@ -17,7 +17,8 @@ const TOGETHER: u32 = 10;
 const WARM: u32 = 1_000;
 /// Growth allowed between the `WARM`th and the last pair, in KiB. Less than 100 is usual; endpoints that stay cost 5 KiB a pair.
 const KIB_MOST: u64 = 256;
-/// Runs of which one must stay flat. A `weft top` on this host makes both processes grow by about 500 KiB, once; a leak is there in each run.
+/// Runs of which one must stay flat. A `weft top` on this host makes both processes grow by about 500 KiB, once. A leak shows in
+/// each run.
 const TRIES: usize = 4;
 
 /// Asks the server for its endpoints of the next pairs. The payload is the addresses of the client's endpoints.
@@ -30,7 +31,7 @@ fn child() {
     support::play(&[("server", server), ("client", client)]);
 }
 
-/// What both processes do with their endpoints of the pairs.
+/// The common part of both processes: their endpoints of the pairs.
 struct Side {
     bundle: Bundle,
     /// The endpoint for `NEXT` and `MADE`, which lives as long as the session.
@@ -113,7 +114,7 @@ impl Side {
     }
 }
 
-/// Whether the two processes take each other for others' hosts.
+/// Whether the two processes treat each other as being on other hosts.
 fn is_over_udp() -> bool {
     std::env::var("WEFT_LOCAL").is_ok_and(|local| local == "off")
 }

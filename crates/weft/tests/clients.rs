@@ -1,4 +1,4 @@
-//! Clients that a program attaches to endpoints: they get what Active Messages do not, beside the faces that are built in.
+//! Clients that a program attaches to endpoints, beside the built-in faces.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn child() {
     support::play(&[]);
 }
 
-/// Echoes requests, refuses one operation, and notes all it is told.
+/// Echoes requests, refuses one operation, and records all its calls.
 #[derive(Default)]
 struct Notes {
     delivered: Vec<(MessageKind, u8, Vec<u32>)>,
@@ -26,7 +26,7 @@ struct Notes {
     can_send: u32,
     lost: Vec<Reason>,
     turns: u32,
-    /// To be sent before the endpoint ends.
+    /// Sent before the endpoint ends.
     last_words: Option<Endpoint>,
     is_closing: bool,
 }
@@ -45,7 +45,7 @@ impl<T: Tx> Client<T> for Notes {
 
     fn returned(&mut self, _: &mut State<T>, message: Returned) -> Option<Returned> {
         self.returned.push((message.op, message.reason, message.certainty));
-        // What it does not want is the program's.
+        // A return that it does not take goes to the program.
         (message.op != REFUSED).then_some(message)
     }
 
@@ -142,7 +142,7 @@ fn a_client_is_told_of_lost_peers_and_may_leave_returns_to_the_program() {
     }
     drop(theirs);
     poll_until(&mut ours, "the loss", |bundle| !notes(bundle, asker).lost.is_empty());
-    // Nobody is there any more: the message comes back to the client, which does not want it.
+    // The peer is gone: the message comes back to the client, which does not take it.
     post(&mut ours, asker, MessageKind::OneWay, 9, &[5]);
     let mut back = None;
     poll_until(&mut ours, "the return", |bundle| {

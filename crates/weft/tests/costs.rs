@@ -1,4 +1,4 @@
-//! What a message and a peer cost: heap allocations, system calls, resident memory, instructions.
+//! The cost of a message and of a peer: heap allocations, system calls, resident memory, instructions.
 
 mod support;
 
@@ -40,7 +40,7 @@ thread_local! {
 }
 
 fn count_one() {
-    // Not there while a thread ends.
+    // The counter is gone while a thread ends.
     let _ = ALLOCATED.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -87,7 +87,7 @@ fn child() {
     ]);
 }
 
-/// Answers, and says what it allocated and what memory it has. With a word it does not wait, but polls: nobody has to wake it.
+/// Answers, and reports its allocations and its memory. With a word it polls instead of waiting, so that no wakeups are needed.
 fn ponger(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -125,15 +125,15 @@ fn messages_over_udp_allocate_nothing_once_warm() {
     expect_no_allocations(65_536, 2_000);
 }
 
-/// Queues grow to what they hold on a busy machine, which no warming up is sure to have seen, and are given back when the other
-/// side stands still for long. So there are more rounds than one; what a message costs is seen in each.
+/// On a busy machine queues may grow beyond what the warm-up needed, and they are freed when the other side stops for long. So
+/// there are several rounds; an allocation per message would show in each.
 fn expect_no_allocations(bytes: usize, count: u64) {
     let rounds = allocations(&vec![7u8; bytes], count, 10);
     assert_eq!(rounds.last(), Some(&(0, 0)), "here and there, for {count} of {bytes} bytes: {rounds:?}");
 }
 
-/// Allocations in so many requests, replies and one-way messages of up to this payload, here and at the peer, once both are warm:
-/// again and again until there are none, and at most so many times.
+/// Counts the allocations, here and at the peer, in `count` requests, replies and one-way messages of up to this payload, once both
+/// are warm. Repeats this until there are none, for `rounds` rounds at most.
 fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
     let peer = Peer::start("ponger", &[]);
     let Client { mut bundle, here, answers } = Client::new(peer.address());
@@ -159,7 +159,8 @@ fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
             bundle.poll();
         }
     };
-    // Warm is: every slot of the window has held a message of the largest size. Without a poll in between none is used twice.
+    // Warm means that every slot of the window has held a message of the largest size. Without a poll in between, no slot is used
+    // twice.
     for _ in 0..WINDOW {
         bundle.try_request(here, 0, ECHO, &[], payload).ok();
     }
@@ -184,8 +185,8 @@ fn allocations(payload: &[u8], count: u64, rounds: u32) -> Vec<(u64, u64)> {
     all
 }
 
-/// So many ping-pongs when told; says how many polls found nothing. With a second word it polls before, until it is asked how
-/// many sessions it has.
+/// Makes a number of ping-pongs when told, and reports how many polls found nothing. With a second word it first polls until it is
+/// asked for its number of sessions.
 fn pinger(orders: Orders) {
     let Client { mut bundle, here, answers } = Client::new(Address::parse(&orders.words[0]));
     bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
@@ -229,7 +230,7 @@ fn ping_pongs_beside_an_idle_peer_of_another_host_make_no_system_calls() {
     }
     let server = Peer::start_with("ponger", &["polls"], &address);
     let mut peer = Peer::start_with("pinger", &[&server.address().to_string(), "polls"], &address);
-    // It calls the one that will be traced, over UDP, and goes on polling.
+    // It calls the process to be traced over UDP, and goes on polling.
     let over_udp = OVER_UDP.map(|(name, value)| (name, OsStr::new(value)));
     let mut far = Peer::start_with("crowd", &[&peer.hear()], &over_udp);
     assert_eq!(far.ask("1"), "there");
@@ -240,18 +241,18 @@ fn ping_pongs_beside_an_idle_peer_of_another_host_make_no_system_calls() {
 }
 
 fn expect_no_system_calls(mut peer: Peer) {
-    // The thread that plays the role is traced, no other.
+    // Only the thread that plays the role is traced.
     let tracee = Pid::from_raw(peer.hear().parse().expect("a thread's number"));
     if let Err(why) = ptrace::seize(tracee, ptrace::Options::PTRACE_O_TRACESYSGOOD) {
         left_out(&format!("counting system calls: the kernel lets no process trace its child here: {why}"));
         return peer.finish();
     }
-    // None, twice: what the question and the answer themselves cost.
+    // Twice without ping-pongs: the cost of the order and its answer.
     calls(&mut peer, tracee, 0);
     let (nothing, _) = calls(&mut peer, tracee, 0);
     assert!(nothing >= 2, "the tracer counts");
-    // A rest takes 3 calls at most, every 2^24 idle polls: one may be due from the waiting before. Where others take the peer's core
-    // there are more, so the least disturbed of some tries counts.
+    // A rest takes 3 calls at most, every 2^24 idle polls, and one may already be due. If other programs take the peer's core there
+    // are more calls, so the least disturbed of some tries counts.
     let count = 20_000;
     let mut tries = Vec::new();
     let is_calm = |&(made, idle): &(u64, u64)| made <= 3 * (1 + (idle >> 24));
@@ -267,14 +268,14 @@ fn expect_no_system_calls(mut peer: Peer) {
     peer.finish();
 }
 
-/// System calls that the peer makes from hearing a number to saying that so many ping-pongs are done; and its idle polls.
+/// System calls of the peer from receiving the number until it reports that these ping-pongs are done; and its idle polls.
 fn calls(peer: &mut Peer, tracee: Pid, count: u64) -> (u64, u64) {
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
     ptrace::syscall(tracee, None).expect("stopped");
     peer.say(&count.to_string());
     let (mut stops, mut said, since) = (0u64, None, Instant::now());
-    // Until it has spoken and waits for the next order. Looks seldom: to wake up disturbs what is measured.
+    // Until it has reported and waits for the next order. Checks rarely, because each wakeup disturbs the measurement.
     while said.is_none() || take_stops(tracee, &mut stops) {
         assert!(since.elapsed() < BOUND, "waited {BOUND:?} in vain for {count} ping-pongs, traced");
         if said.is_none() {
@@ -288,7 +289,7 @@ fn calls(peer: &mut Peer, tracee: Pid, count: u64) -> (u64, u64) {
     (stops / 2, said.expect("heard").parse().expect("a number"))
 }
 
-/// Counts the stops that the child made and lets it go on. Says whether there were any.
+/// Counts the child's stops and lets it go on. Returns whether there were any.
 fn take_stops(tracee: Pid, stops: &mut u64) -> bool {
     let before = *stops;
     loop {
@@ -302,7 +303,7 @@ fn take_stops(tracee: Pid, stops: &mut u64) -> bool {
     }
 }
 
-/// Waits for any stop: one before a system call takes the place of the interruption.
+/// Waits for any stop: a stop before a system call may come instead of the interruption.
 fn wait_stop(tracee: Pid) {
     wait_until("the traced child to stop", || {
         let status = waitpid(tracee, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("a child");
@@ -320,8 +321,8 @@ fn waiter(_: Orders) {
     bundle.serve()
 }
 
-/// A server that sleeps makes its answer's way short: it tells the deputy that it is there, receives, and sends. Once in a tick of the clock it
-/// asks whether the timer and the socket are still its own. What can wait it does before or afterwards.
+/// A sleeping server answers quickly: it rewinds the deputy's switch, receives, and sends. Once per tick of the clock it checks
+/// that the timer and the socket are still its own. Work that can wait is done before or afterwards.
 #[test]
 fn a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls() {
     let Some(_turn) = over_udp("a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls") else {
@@ -338,7 +339,7 @@ fn a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls() {
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
     ptrace::syscall(tracee, None).expect("stopped");
-    // It may be at what is due just then, so the least disturbed of some tries counts.
+    // A timer may be due just then, so the least disturbed of some tries counts.
     let tries: Vec<Vec<u64>> = (0..5).map(|_| calls_until_an_answer(&mut client, tracee)).collect();
     ptrace::interrupt(tracee).expect("traced");
     wait_stop(tracee);
@@ -347,7 +348,8 @@ fn a_server_that_a_request_over_udp_wakes_answers_with_few_system_calls() {
     assert!(tries.iter().any(|calls| calls.len() <= 5), "system calls until the answer went, of each try: {tries:?}");
 }
 
-/// Asks a traced server that has slept for long. Returns the numbers of the system calls that it begins, up to the one that sends the answer.
+/// Asks a traced server that has slept for a while. Returns the numbers of the system calls that it begins, up to the one that
+/// sends the answer.
 fn calls_until_an_answer(client: &mut Client, tracee: Pid) -> Vec<u64> {
     let begin = Instant::now();
     let mut calls = Vec::new();
@@ -390,7 +392,7 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
 
-/// So many bundles, each with a session that was used once and is idle.
+/// Makes bundles, each with a session that was used once and is idle.
 fn idlers(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let node = Node::new().expect("node");
@@ -455,7 +457,7 @@ fn a_thousand_idle_endpoints_take_at_most_4_mib() {
     for bundles in ["1", "10"] {
         let mut owner = Peer::start("owner", &[&there, bundles]);
         owner.hear();
-        // What is made once is there with the first ones.
+        // The first endpoints include everything that is made only once.
         let before = number(owner.ask("10"));
         let taken = number(owner.ask("1000")) - before;
         eprintln!("KiB resident for 1,000 idle endpoints in {bundles} bundles: {taken}");
@@ -503,14 +505,14 @@ fn polled_messages_over_udp_do_not_wake_the_helper() {
     count_wake_ups();
 }
 
-/// Sends a million messages to who polls, and counts how often the helpers of both wake up meanwhile. Whenever others take the
-/// processor from one of the two there is a pause, in which the helpers are right to look, a few times each.
+/// Sends a million messages to a process that polls, and counts the wakeups of both helpers meanwhile. Whenever another program
+/// takes the processor from one of the two there is a pause, in which the helpers rightly wake up a few times.
 fn count_wake_ups() {
     let messages = 1_000_000;
     let server = Peer::start("ponger", &["polls"]);
     let mut sender = Peer::start("streamer", &[&server.address().to_string()]);
     assert_eq!(sender.hear(), "ready");
-    // What the set-up left to be done is done.
+    // Finish the work that the set-up has left.
     assert_eq!(sender.ask("1000"), "sent");
     let processes = [sender.id(), server.id()];
     let players = processes.map(|process| threads::named(process, &["child"]).remove(0));
@@ -531,10 +533,10 @@ fn count_wake_ups() {
     panic!("more than {WAKE_UPS_MOST} wake-ups in {messages} messages, without as many pauses: {tries:?}");
 }
 
-/// Of a helper, in a million polled messages.
+/// Wakeups of a helper in a million polled messages.
 const WAKE_UPS_MOST: u64 = 10;
 
-/// The switch runs down, and packets come.
+/// Wakeups in a pause: the switch expires, and packets arrive.
 const WAKE_UPS_OF_A_PAUSE: u64 = 2;
 
 #[test]
@@ -543,17 +545,18 @@ fn polls_in_vain_do_not_wake_the_helper() {
     if !has_loopback() {
         return left_out("polls in vain: the loopback interface is down");
     }
-    // It has a network, and nobody there.
+    // It has a network, but no peer there.
     let server = Peer::start_with("ponger", &["polls"], &[("WEFT_ADDR", OsStr::new("127.0.0.1"))]);
     Client::new(server.address()).ask(1);
     let before = helper_sleeps(server.id());
-    std::thread::sleep(Duration::from_secs(1)); // what is counted
+    std::thread::sleep(Duration::from_secs(1)); // the counted time
     let wakes = helper_sleeps(server.id()) - before;
     assert!(wakes <= WAKE_UPS_MOST, "{wakes} wake-ups in a second of polls that find nothing");
     server.finish();
 }
 
-/// Bundles that stay polled, as many more as it is told; each has asked once. It says when nothing is under way any more.
+/// Adds as many bundles as it is told, keeps polling all of them, and has each send one request. Reports when nothing is under way
+/// any more.
 fn crowd(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let node = Node::new().expect("node");
@@ -593,7 +596,7 @@ fn crowd(orders: Orders) {
 fn a_thousand_idle_peers_of_other_hosts_take_at_most_8_mib() {
     let Some(_turn) = over_udp("a_thousand_idle_peers_of_other_hosts_take_at_most_8_mib") else { return };
     const CROWDS: u64 = 4;
-    // A bundle has three descriptors, and a socket more for a peer that it says much to.
+    // A bundle has three descriptors, and one more socket for a peer that it sends much to.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
     let each = (limit.saturating_sub(64) / 4).min(1000 / CROWDS);
     let mut server = Peer::start("ponger", &[]);
@@ -618,7 +621,7 @@ fn a_thousand_idle_peers_of_other_hosts_take_at_most_8_mib() {
     server.finish();
 }
 
-/// Serves until it is told to sleep; says which thread that is, and sleeps until the end.
+/// Serves until it is told to sleep, reports its thread, and sleeps until the end.
 fn sleeper(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -651,7 +654,7 @@ fn a_process_that_sleeps_is_not_woken_by_idle_peers_of_other_hosts() {
 
 const MESH: usize = 8;
 
-/// Asks all the others, and says what memory it has then.
+/// Asks all the others, and then reports its memory.
 fn mesh(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -703,7 +706,8 @@ fn between_hosts_a_program_runs_under_valgrind_and_a_request_with_its_reply_take
         return left_out("instructions between hosts: they are counted in release builds");
     }
     let example = counted_example("count_messages");
-    // A program that waits polls, and it polls more often while its peer has no CPU. So some runs count more; one must hold.
+    // A waiting program polls, and polls more often while its peer has no CPU. So some runs count more; one must stay within the
+    // limit.
     let per_message = || {
         let [few, more] = [500, 2500].map(|count| instructions(&example, count, &[], &OVER_UDP));
         more.saturating_sub(few) as f64 / 2000.0
@@ -766,7 +770,7 @@ fn expect_no_more_than_recorded(example: &str, kind: &str, words: &[&str]) {
         return left_out("instructions: they are recorded for release builds");
     }
     let example = counted_example(example);
-    // The session is set up by a number of polls that differs from run to run. Stores are so cheap that many are needed to hide that.
+    // The number of polls that set up the session varies from run to run. Stores are so cheap that many are needed to hide that.
     let between = if kind == "mapped" { 200_000 } else { 10_000 };
     let [few, more] = [1000, 1000 + between].map(|count| instructions(&example, count, words, &[]));
     let per_message = (more - few) as f64 / f64::from(between);

@@ -1,4 +1,4 @@
-//! SIGKILL, at every stage: what was under way comes back and says how certain that is, and nothing stays behind.
+//! SIGKILL at every stage: messages under way come back with the right certainty, and nothing is left behind.
 
 mod support;
 
@@ -26,7 +26,7 @@ const KEEP: u8 = 2;
 const STREAM: u8 = 3;
 const ANSWER: u8 = 20;
 
-/// The system's allocator, counting what is allocated.
+/// The system's allocator, counting the allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -66,7 +66,7 @@ fn map(bundle: &mut Bundle, here: Endpoint, there: Address) {
     bundle.map(here, 0, there.name, there.key).expect("map");
 }
 
-/// Names under /dev/shm that are of weft.
+/// weft's names under /dev/shm.
 fn named_memory() -> BTreeSet<String> {
     let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     names.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| n.contains("weft")).collect()
@@ -136,7 +136,7 @@ fn a_caller_that_dies_in_the_middle_of_set_up_leaves_nothing() {
     }
 }
 
-/// Is called, and waits to be killed at the stage it is told.
+/// Is called, and waits to be killed at the stage that it was told.
 fn answerer(orders: Orders) {
     let like: Name = orders.words[0].parse().expect("a name");
     let name = raw::nobody(&like);
@@ -189,7 +189,7 @@ fn one_called_that_dies_in_the_middle_of_set_up_returns_the_message() {
     }
 }
 
-/// Keeps every request in hand. Told `stop`, it stops polling; told `drop` then, it drops its bundle.
+/// Keeps every request unanswered. On `stop` it stops polling; on `drop` after that it drops its bundle.
 fn keeper(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     let kept: Rc<RefCell<Vec<ReplyToken>>> = Rc::default();
@@ -228,7 +228,7 @@ impl Caller {
         Caller { bundle, here, returns, answers }
     }
 
-    /// Sends one of these, and gives what must come back if it does.
+    /// Sends a message, and returns what must come back if it comes back.
     fn send(&mut self, kind: MessageKind, op: u8, number: u32, bytes: usize) -> Returned {
         let (args, payload) = contents(number, number as usize % 17, bytes);
         let completion = Some(u64::from(number));
@@ -283,7 +283,7 @@ fn requests_in_a_dead_peers_hands_come_back_as_unknown() {
             Returned { certainty: Certainty::Unknown, ..sent }
         })
         .collect();
-    // One that is answered behind them: so they were all taken.
+    // A later request is answered, so all of them were taken.
     caller.bundle.request(caller.here, 0, ECHO, &[], b"").expect("mapped");
     let answers = caller.answers.clone();
     poll_until(&mut caller.bundle, "the answer", |_| answers.get() == 2);
@@ -338,7 +338,7 @@ fn a_bundle_that_is_dropped_returns_what_is_under_way_there() {
     wait_until("all to be given back", || Census::take() == before);
 }
 
-/// Stops a peer for so long with requests under way.
+/// Stops a peer for this time with requests under way.
 fn stand_still(time: Duration) {
     let peer = Peer::start("keeper", &[]);
     let mut caller = Caller::of(peer.address());
@@ -388,7 +388,7 @@ fn a_peer_of_this_host_that_stands_still_for_half_a_minute_is_not_taken_for_dead
     stand_still(Duration::from_secs(30));
 }
 
-/// Streams numbered one-way messages: so many and no more, or without end.
+/// Streams numbered one-way messages: a given number, or without end.
 fn streamer(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     let there = Address::parse(&orders.words[0]);
@@ -418,7 +418,7 @@ fn everything_that_a_peer_published_before_it_died_arrives() {
         })
         .expect("on");
     let there = Address::of(&bundle, here).to_string();
-    // So many fit the arena, unread: it says when it has published them, and dies.
+    // These all fit into the arena unread. The peer reports that it has published them, and dies.
     for count in [1u32, 5, 100, 2000] {
         next.set(0);
         let mut peer = Peer::start("streamer", &[&there, &count.to_string()]);
@@ -428,7 +428,7 @@ fn everything_that_a_peer_published_before_it_died_arrives() {
         poll_until(&mut bundle, "its death", |bundle| bundle.sessions() == 0);
         assert_eq!(next.get(), count);
     }
-    // In the middle of everything: what arrives is a beginning, whole.
+    // Killed in the middle: the messages that arrive are the first ones, without a gap.
     let mut dice = Dice::fresh("death of a streamer");
     let before = Census::take();
     for _ in 0..20 {
@@ -441,13 +441,13 @@ fn everything_that_a_peer_published_before_it_died_arrives() {
         assert!(next.get() >= least);
         assert_eq!(bundle.counters().violations, 0);
     }
-    // No more than before: then the pipes to the last one that died may still have been open.
+    // Not exactly as before: at the first count, pipes to the last dead process may still have been open.
     poll_until(&mut bundle, "all to be given back", |_| Census::take().is_within(before));
 }
 
-// ---- what others are told of a death, and what it does to the rest of their traffic
+// ---- how a death is reported to others, and how it affects the rest of their traffic
 
-/// Keeps every request in hand and sleeps, so that it takes no processor from those who talk beside it.
+/// Keeps every request unanswered and sleeps, so that it takes no processor time from the others.
 fn sleeper(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     let kept: Rc<RefCell<Vec<ReplyToken>>> = Rc::default();
@@ -463,18 +463,18 @@ fn sleeper(orders: Orders) {
 /// Messages under way to a peer that is going to die: a flow's window of requests.
 const WINDOW: u32 = 32;
 
-/// How long a survivor's other round trips are looked at, before each kill and behind it.
+/// How long a survivor's other round trips are measured, before and after each kill.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// When all that was under way to a peer has to have ended: the suspicion time, unless somebody says another one.
+/// Within this time all messages under way to a dead peer must have ended: the default suspicion time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 
-/// One that talks to a friend all the time, and to others that are killed.
+/// A process that talks to a friend all the time, and to victims that are killed.
 struct Survivor {
     caller: Caller,
-    /// Round trips with the friend, before the kills and behind them.
+    /// Round trips with the friend, before and after the kills.
     trips: [Vec<Duration>; 2],
-    /// What is under way to the victim, by its completion.
+    /// Completions of the messages under way to the victim.
     under_way: BTreeSet<u64>,
     deaths: u32,
 }
@@ -492,7 +492,8 @@ impl Survivor {
         Survivor { caller, trips: [Vec::new(), Vec::new()], under_way: BTreeSet::new(), deaths: 0 }
     }
 
-    /// Sends as much to a victim as may be under way: some of it will be answered, some kept in hand, some perhaps not read.
+    /// Sends as much to a victim as may be under way. The victim will answer some of it, keep some unanswered, and perhaps leave
+    /// some unread.
     fn engage(&mut self, victim: Address) {
         let Caller { bundle, here, .. } = &mut self.caller;
         bundle.map(*here, 1, victim.name, victim.key).expect("map");
@@ -511,7 +512,7 @@ impl Survivor {
         }
     }
 
-    /// One round trip with the friend, which must be answered, whatever else happens.
+    /// Makes one round trip with the friend, which must be answered whatever else happens.
     fn trip(&mut self, behind_a_kill: bool) {
         let Caller { bundle, here, answers, .. } = &mut self.caller;
         let before = answers.get();
@@ -545,8 +546,8 @@ impl Survivor {
         }
     }
 
-    /// Talks to the friend for a moment, and until all that went to the victim has ended and its loss is told. Says how long that
-    /// took since then; an error if it takes longer than `most`.
+    /// Talks to the friend for a short time, and until all messages to the victim have ended and its loss is reported. Returns how
+    /// long that took since `since`, or an error if it took longer than `most`.
     fn settle(&mut self, since: Instant, most: Duration) -> Result<Duration, String> {
         let deaths = self.deaths;
         let mut settled = None;
@@ -617,7 +618,7 @@ fn what_is_under_way_to_a_thousand_dead_ends_in_time_and_nothing_else_does() {
     talk_beside_kills(1000);
 }
 
-/// The check before this one sees what does not end: a peer that is only stopped keeps what it has.
+/// Checks the check above: a peer that is only stopped keeps its messages, and that must be noticed.
 #[test]
 fn messages_that_do_not_end_are_seen() {
     let _turn = turn("messages that do not end");
@@ -657,7 +658,7 @@ impl Tally {
     }
 }
 
-/// Asks everybody it knows, all the time. `peer INDEX ADDRESS` changes whom; `settle` waits for all that is under way.
+/// Keeps sending requests to all its peers. `peer INDEX ADDRESS` replaces one; `settle` waits until nothing is under way.
 fn mesh(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("once")).expect("on");
@@ -771,19 +772,19 @@ fn survivors_of_ten_thousand_kills_go_on_and_lose_nothing() {
     survive(10_000);
 }
 
-/// Bytes that a bundle may keep of all the sessions it ever had: room in its tables.
+/// Bytes that a bundle may keep after all its sessions have ended: room in its tables.
 const MEMORY_MOST: usize = 192 << 10;
 
-/// Memory of a process's own behind the end of its last session, in KiB: what the allocator keeps in pieces. That grows, while what is in
-/// use does not (148 to 164 KB, as much after 1,000 kills as after 100). While the sessions last there is no such bound: what is under way
-/// and comes back is up to 20,000 bytes each, and how much of it there is, is the scheduler's choice (seen were 1.7 to 19 MiB).
+/// Bound on a process's own resident memory after its last session has ended, in KiB: the allocator keeps fragments. They grow with
+/// the number of kills, while the memory in use does not. While sessions last there is no such bound: messages that come back have
+/// up to 20,000 bytes each, and their number depends on the scheduler.
 const RESIDENT_MOST: u64 = 16 << 10;
 
-/// What makes glibc's allocator give back more of what it does not use. Without it: 4 to 8 MiB, and 21 MiB.
+/// Makes glibc's allocator give back more unused memory.
 const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_MMAP_MAX_", "1000000"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
-/// Processes that ask each other all the time are killed and replaced, one after the other, but for the first.
+/// Kills and replaces processes that keep asking each other, one after the other, except the first.
 fn survive(kills: usize) {
     let (memory, home) = (named_memory(), std::env::temp_dir().join(format!("weft-deaths-{}", std::process::id())));
     std::fs::create_dir_all(&home).expect("a directory of our own");
@@ -832,7 +833,7 @@ fn survive(kills: usize) {
     std::fs::remove_dir(&home).expect("an empty directory");
 }
 
-/// All wait for the ends of their requests, and every one got answers of every other.
+/// Has all processes wait for the ends of their requests. Each must have answers from every other.
 fn settle(peers: &mut [Peer]) {
     for (at, peer) in peers.iter_mut().enumerate() {
         let line = peer.ask("settle");

@@ -1,5 +1,5 @@
-//! How programs end: what they had sent arrives, what they had taken is acknowledged, and no end waits without limit. Over shared
-//! memory and over UDP.
+//! How programs end: the messages that they sent arrive, those that they took are acknowledged, and no end waits without limit.
+//! Over shared memory and over UDP.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn child() {
     ]);
 }
 
-/// Counts messages. Told a number, it answers when it has so many, or when nothing has come for a while.
+/// Counts messages. When told a number, it answers once that many have come, or when nothing has come for a while.
 fn receiver(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     let count = Rc::new(Cell::new(0u32));
@@ -54,7 +54,7 @@ fn receiver(orders: Orders) {
     });
 }
 
-/// Sends so many messages, and ends in the way that it is told.
+/// Sends a number of messages, and ends in the way that it is told.
 fn sender(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let messages: u32 = orders.words[1].parse().expect("a number");
@@ -138,7 +138,7 @@ fn what_a_program_has_sent_arrives_over_udp_though_its_receiver_looks_only_after
     expect_all_to_arrive_later();
 }
 
-/// Takes one message, and ends. By order it ends without a word to its bundle.
+/// Takes one message, and ends. On order it ends without dropping its bundle.
 fn taker(_: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let plain = bundle.endpoint_with_random_key().expect("endpoint");
@@ -312,7 +312,7 @@ fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
         let mut bundle = Bundle::with_settings(&node, settings).expect("bundle");
         let here = bundle.endpoint(Key(1)).expect("endpoint");
         bundle.map(here, 0, there.name, there.key).expect("map");
-        // A session while it lives. These messages have no handler that expects them, and come back.
+        // Makes a session. These messages have no handler, so they come back.
         bundle.send(here, 0, 99, &[], b"").expect("sent");
         bundle.drain();
         receiver.stop();
@@ -321,7 +321,7 @@ fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
         let begin = Instant::now();
         match lingers {
             true => drop(bundle),
-            // The message before them may count too: the receiver has not said that its program took it.
+            // The message before them may count too, because the receiver has not confirmed that its program took it.
             false => assert!((2..=3).contains(&bundle.close(Duration::ZERO)), "nobody has acknowledged two of them"),
         }
         assert!(begin.elapsed() < BOUND / 10, "{:?}", begin.elapsed());
@@ -334,7 +334,7 @@ fn an_end_waits_no_longer_than_it_may_and_counts_what_is_lost() {
     receiver.finish();
 }
 
-/// A receiver that stands still is sent ten messages, and dies or is given up while their sender ends.
+/// Sends ten messages to a stopped receiver, which dies or is given up while their sender ends.
 #[test]
 fn what_comes_back_while_a_bundle_ends_is_counted() {
     let Some(_turn) = over_udp("what_comes_back_while_a_bundle_ends_is_counted") else { return };
@@ -378,7 +378,7 @@ fn inject(bundle: &mut Bundle, here: Endpoint, bytes: usize) {
     injected.expect("room");
 }
 
-/// What a bundle in another thread that receives one message comes to, `after` so long. It goes on until the sender is gone.
+/// Has a bundle in another thread receive one message, starting after the time `after`. It goes on until the sender is gone.
 fn receive_in_a_thread(after: Duration) -> (Address, std::thread::JoinHandle<Option<Outcome>>) {
     let (put, address) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -397,7 +397,7 @@ fn receive_in_a_thread(after: Duration) -> (Address, std::thread::JoinHandle<Opt
     (address.recv().expect("its address"), thread)
 }
 
-/// Sends one injected message, with polls before the end or not, and ends. The end is not waited for longer than it takes.
+/// Sends one injected message, polls for the time `before`, and ends. The end must not take longer than sending takes.
 fn expect_large_last_words(bytes: usize, before: Duration, receives_after: Duration) {
     let (there, receiver) = receive_in_a_thread(receives_after);
     let (mut bundle, here) = tagged();
@@ -451,7 +451,7 @@ fn a_bundle_in_a_thread_local_variable_ends_with_its_thread() {
     let sender = std::thread::spawn(move || {
         KEPT.with_borrow_mut(|kept| {
             let (mut bundle, here) = tagged();
-            // Its buffer for packets, which is a thread-local variable too, is made later than this one, and is gone before it.
+            // Its packet buffer, another thread-local variable, is made later and so is destroyed earlier.
             (0..200).for_each(|_| _ = bundle.poll());
             map_tagged(&mut bundle, here, there);
             inject(&mut bundle, here, 10);
@@ -472,7 +472,7 @@ fn a_freed_endpoint_tells_nothing_as_stored_that_it_throws_away() {
     map_tagged(&mut other, to, first);
     let mut calls = freed.tagged(from).expect("ours");
     calls.try_receive(Pattern::tagged(3), vec![0; 8], 1).map_err(|(e, _)| e).expect("room");
-    // The other one does not fetch it, so the freed endpoint waits.
+    // The other side does not fetch it, so the freed endpoint waits.
     inject(&mut freed, from, 100_000);
     let both = |freed: &mut Bundle, other: &mut Bundle| {
         (0..20_000).for_each(|_| _ = freed.poll() + other.poll());
@@ -510,7 +510,7 @@ fn handlers_of_released_endpoints_do_not_run_while_their_bundle_ends() {
             other.poll();
         }
     });
-    // What keeps the end waiting: a message that nobody fetches.
+    // This keeps the end waiting: a message that nobody fetches.
     let there = address.recv().expect("its address");
     let from = bundle.tagged_endpoint_with_random_key(tagged::Settings::default()).expect("endpoint");
     bundle.tagged(from).expect("ours").map(0, there.name, there.key).expect("map");

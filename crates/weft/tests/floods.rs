@@ -33,12 +33,12 @@ fn size(number: u32) -> usize {
 struct Flooder {
     bundle: Bundle,
     here: Endpoint,
-    /// Arrived of each kind: requests, one-way messages, replies; and the sums of their contents.
+    /// Number of arrived messages of each kind: requests, one-way messages, replies; and the sums of their contents.
     arrived: Rc<Cell<[u32; 3]>>,
     sums: Rc<Cell<[u64; 3]>>,
 }
 
-/// What a receiver sums: the number, the length, and two bytes far apart, which `flood` writes for the number.
+/// The receiver's checksum covers the number, the length, and two bytes far apart, which `flood` writes for the number.
 fn mark(number: u32, payload: &mut [u8]) {
     if let [first, .., last] = payload {
         (*first, *last) = (number as u8, (number >> 8) as u8);
@@ -80,7 +80,7 @@ impl Flooder {
         Flooder { bundle, here, arrived, sums }
     }
 
-    /// Sends everything, taking turns; then waits for all that must arrive, and says whether it did.
+    /// Sends everything, taking turns. Then waits for everything that must arrive, and reports.
     fn flood(&mut self, there: Address) -> String {
         let Flooder { bundle, here, arrived, sums } = self;
         bundle.map(*here, 0, there.name, there.key).expect("map");
@@ -157,7 +157,7 @@ fn a_million_requests_and_messages_each_way_at_once() {
 
 const WAITING: u32 = 5000;
 
-/// Two endpoints; the second is served when told.
+/// Has two endpoints; serves the second when told to.
 fn neighbours(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let busy = bundle.endpoint(Key(1)).expect("endpoint");
@@ -200,7 +200,7 @@ fn an_endpoint_that_is_not_served_holds_up_no_neighbour() {
         bundle.request(here, 0, ECHO, &[number], b"neighbour").expect("mapped");
     }
     poll_until(&mut bundle, "the neighbour's answers", |_| answers.get() == WAITING);
-    // Requests wait there as well: as many as the window holds, and no more are taken.
+    // Requests wait there as well: as many as the window holds, and no more are accepted.
     for number in 0..32 {
         bundle.try_request(here, 1, ECHO, &[number], b"waits").expect("the window is open");
     }

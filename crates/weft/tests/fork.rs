@@ -1,5 +1,5 @@
-//! Forked children, and programs that are started, while messages go on: the parent's traffic is not disturbed, the child has
-//! nothing of weft and is told so, and nobody mistakes a child that lives for its parent.
+//! Forked children and started programs during traffic: the parent's traffic is not disturbed, the child has nothing of weft and
+//! its calls say so, and no peer mistakes a living child for its parent.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn fork(survives: bool, run: impl FnOnce()) -> Pid {
     }
 }
 
-/// The same behind the C library's back, so that nothing of what it does at a fork is done.
+/// The same without the C library, so that its fork handlers do not run.
 fn clone_raw(run: impl FnOnce()) -> Pid {
     // SAFETY: with these flags it is fork(2); otherwise as in `fork`.
     let child = unsafe { nix::libc::syscall(nix::libc::SYS_clone, nix::libc::SIGCHLD, 0, 0, 0, 0) };
@@ -60,7 +60,7 @@ fn end_after(survives: bool, run: impl FnOnce()) -> ! {
         support::die_with_the_parent();
     }
     let failed = catch_unwind(AssertUnwindSafe(run)).is_err();
-    // SAFETY: it ends the process, and runs nothing that is the parent's.
+    // SAFETY: it ends the process, and runs none of the parent's exit handlers.
     unsafe { nix::libc::_exit(failed.into()) }
 }
 
@@ -81,7 +81,7 @@ fn expect_good_end(child: Pid, mut meanwhile: impl FnMut()) {
     assert_eq!(status, WaitStatus::Exited(child, 0), "see above");
 }
 
-/// What this process has open: the link of each number.
+/// The open descriptors of this process: the link of each number.
 fn open_files() -> BTreeMap<String, String> {
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
     let links = all.filter_map(|entry| {
@@ -105,7 +105,7 @@ fn echo(orders: Orders) {
     orders.serve(&mut bundle, |_, _| {});
 }
 
-/// Asks with contents of this number, and has the right answer.
+/// Sends a request with contents of this number, and checks the answer.
 fn ask(bundle: &mut Bundle, here: Endpoint, answer: &Answer, number: u32) {
     let (args, payload) = contents(number, number as usize % 17, number as usize * 37 % 3000);
     bundle.request(here, 0, ECHO, &args, &payload).expect("mapped");
@@ -126,7 +126,7 @@ fn asker(there: Address) -> (Bundle, Endpoint, Answer) {
     (bundle, here, answer)
 }
 
-/// What every call says in a child.
+/// Checks the errors of every call in a child.
 fn expect_all_calls_to_say_so(node: &Node, bundle: &mut Bundle, here: Endpoint, token: ReplyToken) {
     let is_error = |error: Error| {
         assert!(matches!(error, Error::Forked(_)), "{error}");
@@ -217,7 +217,7 @@ fn forker(orders: Orders) {
     loop {
         bundle.poll();
         if is_child.get().is_some() {
-            // The poll in which the child was made has come to its end; there is no other one.
+            // The poll in which the child was made has returned; another one must panic.
             expect_panic(&mut bundle, "poll", |bundle| _ = bundle.poll());
             end_after(false, move || drop((bundle, node, keep)));
         }
@@ -232,7 +232,7 @@ fn forker(orders: Orders) {
                 keep.borrow_mut().clear();
                 tell("forgotten");
             }
-            // A child that looks at all there is, talks to its parent, and ends.
+            // A child that checks everything, talks to its parent, and ends.
             (Some(way @ ("fork" | "clone")), _) => {
                 let run = |node: Node, mut bundle: Bundle| {
                     if way == "fork" {
@@ -271,7 +271,7 @@ fn forker(orders: Orders) {
                 tell(child);
             }
             (Some("compute"), Some(turns)) => {
-                // It does not poll: its deputy visits. Each child drops what the parent has.
+                // It does not poll, so its deputy visits. Each child drops its copies of what the parent has.
                 for _ in 0..turns.parse::<u32>().expect("a number") {
                     let mut own = Some((node.clone(), bundle));
                     let child = {
@@ -297,7 +297,7 @@ fn a_forked_child_has_nothing_of_weft_is_told_so_and_can_begin_anew() {
         let returns = returns_of(&mut bundle, here);
         for round in 0..3 {
             ask(&mut bundle, here, &answer, round);
-            // The parent keeps it in hand; its child gets a copy.
+            // The parent keeps it unanswered; its child gets a copy.
             bundle.request(here, 0, KEEP, &[], b"").expect("mapped");
             ask(&mut bundle, here, &answer, round);
             peer.say(way);
@@ -333,7 +333,7 @@ fn fork_in_handlers() {
     let peer = Peer::start("forker", &[]);
     let (mut bundle, here, answer) = asker(peer.address());
     for round in 0..20 {
-        // Among others, before and behind it.
+        // In the middle of other messages.
         let (args, payload) = contents(round, 3, [0, 50, 700, 60_000][round as usize % 4]);
         bundle.send(here, 0, NOTE, &[], b"").expect("mapped");
         bundle.request(here, 0, FORK, &args, &payload).expect("mapped");
@@ -373,7 +373,7 @@ fn children_made_during_a_deputys_visits_drop_what_they_inherited() {
     ask(&mut bundle, here, &answer, 1);
     peer.say("compute 200");
     let mut line = None;
-    // So many packets come that the deputy is nearly always there.
+    // So many packets come that the deputy is nearly always visiting.
     poll_until(&mut bundle, "the end of its children", |bundle| {
         while bundle.try_send(here, 0, NOTE, &[], &[7; 1000]).is_ok() {}
         line = peer.overhear();
@@ -405,7 +405,7 @@ fn starter(orders: Orders) {
     assert_eq!(Some(Census::take()), before.get());
 }
 
-/// In each way there is: each sees no descriptor that is not among the first three, and no memory of weft.
+/// Starts programs in every way there is. Each must see only the first three descriptors, and no memory of weft.
 fn start_programs() {
     const LOOK: &str = "for f in /proc/$$/fd/*; do case $(readlink $f) in *weft*|socket:*|anon_inode:*) \
                         case ${f##*/} in 0|1|2) ;; *) exit 7;; esac;; esac; done; ! grep -q weft- /proc/$$/maps";
@@ -414,7 +414,7 @@ fn start_programs() {
         shell.args(["-c", LOOK]);
         shell
     };
-    // posix_spawn, then fork and exec (for which std takes it when the user is to be set), then the C library's own.
+    // posix_spawn; then fork and exec, which std uses when it has to set the user; then the C library's `system`.
     assert!(shell().status().expect("sh").success());
     let own = rustix::process::getuid().as_raw();
     match shell().uid(own).status() {
@@ -423,7 +423,7 @@ fn start_programs() {
     }
     let look = std::ffi::CString::new(LOOK).expect("no 0");
     assert_eq!(system(&look), 0);
-    // A fork that ends at once, as a library may make one.
+    // A fork whose child ends at once, as a library may make it.
     expect_good_end(fork(false, || {}), || {});
 }
 
@@ -443,7 +443,7 @@ fn programs_are_started_under_traffic_over_udp_and_see_nothing_of_weft() {
 fn start_under_traffic() {
     let mut peer = Peer::start("starter", &[]);
     let (mut bundle, here, answer) = asker(peer.address());
-    // So many that there is a direct socket, over UDP.
+    // Enough for a direct socket, over UDP.
     (0..200).for_each(|number| ask(&mut bundle, here, &answer, number));
     peer.say("50");
     let (mut number, mut line) = (0, None);

@@ -1,4 +1,4 @@
-//! The helper thread: it ends with its node, takes no signals, sleeps while nothing happens; and everything works without it.
+//! The helper thread: it ends with its node, takes no signals, and sleeps while nothing happens. Everything works without it too.
 
 mod support;
 
@@ -13,15 +13,15 @@ use weft::{Bundle, Key, Node};
 const ECHO: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// Waits until there are so many of them. A thread gets its name a moment after it began, and leaves /proc a moment after it
-/// was joined.
+/// Waits until there are this many helpers. A thread gets its name shortly after its start, and leaves /proc shortly after it was
+/// joined.
 fn expect_helpers(number: usize) -> Vec<PathBuf> {
     let found = || helpers(std::process::id());
     wait_until("the helpers", || found().len() == number);
     found()
 }
 
-/// Two bundles of different nodes in one thread get through to each other, and one hears when the other is gone.
+/// Two bundles of different nodes in one thread talk to each other, and one notices when the other is gone.
 fn talk_and_part(node: &Node, other: &Node) {
     let (mut server, mut client) = (Bundle::new(other).expect("bundle"), Bundle::new(node).expect("bundle"));
     let (there, here) = (server.endpoint(Key(1)).expect("endpoint"), client.endpoint(Key(2)).expect("endpoint"));
@@ -68,7 +68,7 @@ fn a_helper_takes_no_signals_and_ends_with_its_node() {
     let clone = node.clone();
     let found = expect_helpers(1);
     let blocked = u64::from_str_radix(&status(&found[0], "SigBlk"), 16).expect("a mask");
-    // All but SIGKILL (9) and SIGSTOP (19), which cannot be, and the two that the C library keeps for itself (32 and 33).
+    // All but SIGKILL (9) and SIGSTOP (19), which cannot be blocked, and the two that the C library reserves (32 and 33).
     let catchable = !(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32);
     assert_eq!(blocked & catchable, catchable, "{blocked:x}");
     drop(node);
@@ -93,7 +93,7 @@ fn a_helper_sleeps_while_the_program_does_not_poll() {
     let strangers: Vec<_> = (0..50).map(|_| raw::connect(&name).expect("a connection")).collect();
     let woken = slept() - before;
     assert!(woken <= strangers.len() as u64 + 2, "woken {woken} times by {} connections", strangers.len());
-    // They are heard though the program does not poll, and it learns nothing of it.
+    // They are served although the program does not poll, and the program does not notice.
     assert!(strangers.iter().all(|stranger| raw::say(stranger, b"nonsense")));
     wait_until("the end of all", || strangers.iter().all(raw::has_ended));
     wait_until("the helper to sleep", || status(&found[0], "State").starts_with('S'));
@@ -122,7 +122,7 @@ fn callers_are_answered_while_the_program_computes() {
             let seen = answers.clone();
             caller.on(here, ANSWER, move |_| seen.set(seen.get() + 1)).expect("on");
             caller.map(here, 0, busy.name(there).expect("name"), Key(1)).expect("map");
-            // The program of `busy` is in here meanwhile: it does not poll. The call returns once the request is under way.
+            // Meanwhile the program of `busy` is in here and does not poll. The call returns once the request is under way.
             caller.request(here, 0, ECHO, &[1], b"").expect("mapped");
             assert_eq!(caller.sessions(), 1);
             (caller, answers)

@@ -1,7 +1,7 @@
-//! What a message between two hosts costs, counted: system calls and instructions of each side. They are those of the example
-//! `count_hosts`, both of whose sides are bundles of one thread that take turns, over the loopback interface of a network namespace, so
-//! that packets have the size that is wanted. The congestion window is fixed and the helper off, for neither is to depend on the time that
-//! counting takes.
+//! The cost of a message between two hosts: system calls and instructions of each side. They are counted in the example
+//! `count_hosts`. Its two sides are bundles of one thread that take turns, over the loopback interface of a network namespace, so
+//! that packets can have any size. The congestion window is fixed and the helper is off, so that the counts do not depend on the
+//! time that counting takes.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -30,7 +30,7 @@ const JUMBO_STREAM: Kind = Kind { mtu: 9000, ..STREAM };
 const MEDIUM: Kind = Kind { name: "echo", bytes: 8 << 10, mtu: 1500 };
 const SMALL: Kind = Kind { bytes: 16, ..MEDIUM };
 
-/// What processes run with.
+/// The environment of the processes.
 const ENVIRONMENT: [(&str, &str); 5] = [
     ("WEFT_ADDR", "127.0.0.1"),
     ("WEFT_LOCAL", "off"),
@@ -39,7 +39,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ("WEFT_CONGESTION", "fixed"),
 ];
 
-/// A command in a namespace whose loopback interface carries packets of this size, if there may be one.
+/// A command in a namespace whose loopback interface carries packets of this size, if this user may make one.
 fn between_hosts(kind: Kind, program: &[&str], count: u32) -> Option<Command> {
     let script = format!("ip link set lo mtu {} && ip link set lo up && exec \"$@\"", kind.mtu);
     let ways: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
@@ -51,7 +51,7 @@ fn between_hosts(kind: Kind, program: &[&str], count: u32) -> Option<Command> {
     Some(command)
 }
 
-/// System calls of the client and of the server for each message, without what is done once for each tick of the clock. `None` where it
+/// System calls of the client and of the server for each message, without those made once per tick of the clock. `None` where they
 /// cannot be counted.
 fn calls(kind: Kind, count: u32) -> Option<[f64; 2]> {
     let example = counted_example("count_hosts");
@@ -80,7 +80,7 @@ fn calls(kind: Kind, count: u32) -> Option<[f64; 2]> {
     Some(of_each_message(kind, count, &numbers))
 }
 
-/// The second half of the messages is looked at, when all has settled.
+/// Only the second half of the messages counts, when everything has settled.
 fn of_each_message(kind: Kind, count: u32, numbers: &[i64]) -> [f64; 2] {
     let is_mark = |number: &i64| [libc::SYS_getppid, libc::SYS_getpgid].contains(number);
     let marks: Vec<usize> = (0..numbers.len()).filter(|&at| is_mark(&numbers[at])).collect();
@@ -91,7 +91,7 @@ fn of_each_message(kind: Kind, count: u32, numbers: &[i64]) -> [f64; 2] {
         match *number {
             libc::SYS_getppid => side = 0,
             libc::SYS_getpgid => side = 1,
-            // Ask whether a descriptor is still the own one, once in a tick.
+            // These check that a descriptor is still ours, once per tick.
             libc::SYS_fcntl | libc::SYS_fstat => {}
             number => *sides[side].entry(number).or_insert(0u32) += 1,
         }
@@ -167,7 +167,7 @@ fn a_stream_takes_few_instructions_for_64_kib() {
     expect_instructions(STREAM, [200, 800], 136_000.0);
 }
 
-/// A side that calls more often than it may is seen.
+/// Checks the counting: a side that makes too many calls is noticed.
 #[test]
 fn calls_are_told_apart_by_their_side() {
     let [client, server, send] = [libc::SYS_getppid, libc::SYS_getpgid, libc::SYS_sendto];

@@ -1,4 +1,4 @@
-//! Calls that wait have a form with a time limit: it ends in time whatever the peer does, and says whether it is done.
+//! Waiting calls have a form with a time limit. It ends in time whatever the peer does, and reports whether it is done.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn server(orders: Orders) {
     });
 }
 
-/// Runs a call. It took the limit, and not much longer.
+/// Runs a call that must take the limit, and not much longer.
 fn takes_the_limit<R>(call: impl FnOnce() -> R) -> R {
     let since = Instant::now();
     let result = call();

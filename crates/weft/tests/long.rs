@@ -15,11 +15,11 @@ use weft::{
     Returned, SendError, Settings, SharedBundle, Transfer,
 };
 
-/// Says what was placed: the answer's arguments are offset, length and the sum of the bytes.
+/// Reports the placed bytes: the answer's arguments are offset, length and the sum of the bytes.
 const CHECK: u8 = 1;
-/// Answers with a long message: where it goes is the first argument, how long it is the second.
+/// Answers with a long message. The first argument is its offset, the second its length.
 const FETCH: u8 = 2;
-/// Lets the request wait for ever.
+/// Never answers the request.
 const KEEP: u8 = 3;
 /// Answers with nothing.
 const SHORT: u8 = 4;
@@ -91,7 +91,7 @@ fn serve(bundle: &mut Bundle, endpoint: Endpoint) -> Window {
     window
 }
 
-/// Serves one endpoint, and reads what its segment holds for whoever asks: `sum`, `offset`, `length`.
+/// Serves one endpoint, and reports the contents of its segment on request: `sum`, `offset`, `length`.
 fn store(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     let window = serve(&mut bundle, here);
@@ -119,7 +119,7 @@ fn store(orders: Orders) {
     });
 }
 
-/// As `store`, but asleep whenever it can be.
+/// As `store`, but sleeps whenever it can.
 fn sleeper(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     serve(&mut bundle, here);
@@ -137,7 +137,7 @@ fn sleeper(orders: Orders) {
 /// The arguments of a long reply, and where it was placed.
 type Fetched = (Vec<u32>, Placed);
 
-/// A bundle whose endpoint writes down what comes.
+/// A bundle whose endpoint records everything that comes.
 struct Asker {
     bundle: Bundle,
     here: Endpoint,
@@ -295,7 +295,7 @@ fn refusals_come_back() {
         let back = asker.back();
         assert_eq!((back.reason, back.long), (reason, Some(Transfer::Get { source, len, offset })));
     }
-    // A reply that finds no place here goes back to who replied.
+    // A reply that cannot be placed here goes back to the replier.
     asker.bundle.request(asker.here, 0, FETCH, &[SEGMENT as u32 - 1, 200_000], b"").expect("mapped");
     asker.poll_until("a refused reply", |asker| asker.bundle.counters().replies_refused == 1);
     let event = std::iter::from_fn(|| asker.bundle.next_event())
@@ -346,7 +346,7 @@ fn nobody_there_and_a_wrong_key_give_the_contents_back() {
     assert_eq!(back.long, Some(Transfer::Put { offset: 3 }));
 }
 
-/// A peer is killed at some time while long messages go both ways: each ends once, and what came is right.
+/// A peer is killed at some time while long messages go both ways: each ends once, and the contents that arrived are right.
 #[test]
 fn a_peer_that_is_killed_in_the_middle_leaves_each_message_one_end() {
     let _turn = turn("killed in the middle");
@@ -396,7 +396,7 @@ fn short_messages_do_not_wait_for_long_ones() {
         asker.poll_until("a short answer", |asker| asker.shorts.get() > shorts);
         shorts = asker.shorts.get();
     }
-    // Each waits for what lies in the ring before it, which is a part of a long one.
+    // Each waits only for the ring's contents before it, which are a part of a long message.
     assert!(shorts > 2, "{shorts} were answered before the first of the long ones");
     asker.poll_until("the long ones", |asker| asker.checked.borrow().len() == 4);
     peer.finish();
@@ -454,7 +454,7 @@ fn a_whole_address_space_is_a_segment() {
     let _turn = turn("the whole address space");
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let (server, me) = (bundle.endpoint(Key(1)).expect("endpoint"), bundle.endpoint(Key(2)).expect("endpoint"));
-    // SAFETY: what is written below is memory that is accessed through its pointer alone.
+    // SAFETY: the memory written below is accessed through its pointer alone.
     let Ok(whole) = (unsafe { Window::whole_address_space() }) else {
         println!("left out: the kernel does not allow it");
         return;
@@ -499,7 +499,7 @@ fn memory_that_was_taken_away_is_not_touched() {
     let contents = pattern(1, 10 << 20);
     assert!(bundle.request_long(me, 0, Long { handler: CHECK, args: &[], offset: 0 }, contents.clone()).is_ok());
     poll_until(&mut bundle, "the first bytes", |_| read(&first, Placed { offset: 0, len: 9 })[8] != 0);
-    // Another segment in its place takes the rest, and the message is whole only as far as the program wants it so.
+    // Another segment in its place takes the rest. That the message is now split is the program's own choice.
     bundle.set_segment(server, Some(second.clone())).expect("an endpoint");
     let before = read(&first, all);
     bundle.drain();
@@ -522,7 +522,7 @@ fn memory_that_was_taken_away_is_not_touched() {
     bundle.drain();
     bundle.set_segment(server, None).expect("an endpoint");
     assert!(memory == pattern(9, 100_000));
-    // Whoever needs no key gets nowhere in a whole address space, unless it is of the own user on this host: as here.
+    // A caller without a key gets nowhere in a whole address space, unless it is a process of the same user on this host, as here.
     bundle.set_admission(server, Admission::Anybody).expect("an endpoint");
     bundle.free(server).expect("an endpoint");
     assert!(bundle.set_segment(server, None).is_err());

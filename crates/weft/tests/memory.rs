@@ -1,4 +1,4 @@
-//! Remote memory through the public calls: what is written and read, in which order, what is refused, and how everything ends.
+//! Remote memory through the public calls: contents, order, refusals, and how everything ends.
 
 mod support;
 
@@ -96,7 +96,7 @@ fn at(at: u64) -> Place {
     Place::new(KEY, at)
 }
 
-/// Has a region of 4 MiB under [`KEY`], and says what it is told to.
+/// Has a region of 4 MiB under [`KEY`], and reports on request.
 fn owner(orders: Orders) {
     let mut side = Side::new();
     let (region, window) = side.allocate(4 << 20, KEY.0);
@@ -157,7 +157,7 @@ fn every_size_is_written_and_read_back(role: &'static str) {
         assert!(read.context == 2 && read.target == Some(bytes), "{len} bytes are read as they were written");
         assert_eq!(side.calls().pending(0), 0);
     }
-    // All at once, one behind the other.
+    // All posted at once, one after the other.
     let all: Vec<Vec<u8>> = (0..20).map(|n| contents(100 + n, 0, 150_000 + n as usize).1).collect();
     for (number, bytes) in all.iter().enumerate() {
         side.write(at(number as u64 * 200_000), bytes.clone());
@@ -309,7 +309,7 @@ fn what_is_not_allowed_is_refused_with_its_reason_and_changes_nothing() {
             assert_eq!(end_of(&mut a, &mut b).outcome, expected, "atomic at {}", place.at);
         }
     }
-    // A long write of which the last byte is outside, one of whose beginning is outside, and one that wraps.
+    // Three long writes: the last byte is outside, only the beginning is inside, and the range wraps around.
     for place in [at(0), at(most - 1), at(u64::MAX - 1000)] {
         a.write(place, vec![1; (64 << 10) + 1]);
         let expected = Outcome::Failed { reason: Reason::OutsideRegion, certainty: Certainty::NotDelivered };
@@ -317,7 +317,7 @@ fn what_is_not_allowed_is_refused_with_its_reason_and_changes_nothing() {
     }
     assert!(bytes_of(&window).iter().all(|byte| *byte == 0), "nothing was changed");
     assert!(b.calls().counters().refused > 20 && b.calls().counters().writes == 0);
-    // And what is allowed still works.
+    // Allowed accesses still work.
     a.write(Place::new(cookie, 0), vec![7; 8]);
     assert_eq!(end_of(&mut a, &mut b).outcome, Outcome::Done);
     assert_eq!(bytes_of(&window)[99..109], [0, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
@@ -391,7 +391,7 @@ fn notices_say_what_was_written_and_are_bounded() {
         a.calls().try_write(0, write, vec![5; len], 0).expect("posted");
         assert_eq!(end_of(&mut a, &mut b).outcome, Outcome::Done);
     }
-    // Nobody takes them, so there is room for no more.
+    // The program takes none, so there is no room for more.
     for len in [8, 40_000] {
         a.calls().try_write(0, Write::to(at(0)).with_notice(1), vec![6; len], 0).expect("posted");
         let expected = Outcome::Failed { reason: Reason::QueueFull, certainty: Certainty::NotDelivered };
@@ -445,7 +445,7 @@ fn atomic_operations(is_direct: bool) {
     assert_eq!(change(Atomic::Read, &[0, 0, 0], &[]), [0x6f, 0xf6, 300]);
     assert_eq!(change(Atomic::Write, &[1, 1, 1], &[]), [0x6f, 0xf6, 300]);
     assert_eq!(bytes_of(&window)[..40], words(&[0, 1, 1, 1, 0]));
-    // More words than fit into a piece.
+    // More words than fit into one piece.
     let many = 5000;
     let change = Change { place: at(0), atomic: Atomic::Add, of: Type::U64 };
     for old in [None, Some(vec![0; many * 8].into())] {
@@ -475,7 +475,7 @@ fn every_atomic_operation(is_direct: bool) {
     for (of, atomic) in Type::ALL.into_iter().flat_map(|of| Atomic::ALL.map(|atomic| (of, atomic))) {
         let bytes = of.bytes();
         let words = 1 + dice.below(5) as usize;
-        // Small numbers, of which many are the same.
+        // Small numbers, so that many are equal.
         let mut some = || -> Vec<u8> {
             let some = (0..words).map(|_| dice.below(4).wrapping_sub(1));
             let as_float = |word: u64| word as i64 as f64;
@@ -545,7 +545,7 @@ fn processes_of_several_hosts_add_to_one_word_without_losing_any() {
     processes_add_without_losing_any();
 }
 
-/// Writers write while regions are opened and revoked: what is behind a revoked window never changes again.
+/// Writers write while regions are opened and revoked: the memory of a revoked window must never change again.
 #[test]
 fn nothing_is_written_behind_a_revocation() {
     let _turn = turn("revocations");
@@ -591,7 +591,7 @@ fn nothing_is_written_behind_a_revocation() {
     assert!(b.calls().counters().refused_revoked > 0);
 }
 
-/// A cookie is revoked in the middle of a long write by it: what has not come then is not stored.
+/// A cookie is revoked in the middle of a long write under it: bytes that come later are not stored.
 #[test]
 fn nothing_is_written_behind_the_revocation_of_a_cookie() {
     let _turn = turn("a cookie's revocation");

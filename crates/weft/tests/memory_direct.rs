@@ -1,4 +1,4 @@
-//! Regions of neighbours that are mapped: operations by loads and stores, and what ends them.
+//! Mapped regions of neighbours: operations by loads and stores, and the ends of mappings.
 
 mod support;
 
@@ -68,7 +68,7 @@ impl Side {
         self.bundle.map_region_within(BOUND, self.here, 0, by).expect("it is asked")
     }
 
-    /// Writes nothing, until the engine has mapped the region.
+    /// Writes empty contents until the engine has mapped the region.
     fn warm_up(&mut self, place: Place) {
         let before = self.direct();
         let since = Instant::now();
@@ -126,7 +126,7 @@ fn owner(orders: Orders) {
                 (region, window) = memory.allocate(LEN, KEY, Rights::ALL).expect("memory");
                 tell("open");
             }
-            // Revokes while somebody writes. Tells whether a byte changed after that, and opens another one.
+            // Revokes the region while a peer writes. Reports whether a byte changed after that, and opens the region again.
             "race" => {
                 assert!(memory.revoke(region));
                 let word = |window: &Window| {
@@ -159,7 +159,7 @@ fn adder(orders: Orders) {
     tell("done");
 }
 
-/// Writes numbers to the second word without a pause, and asks for the region again when it was revoked.
+/// Writes numbers to the second word without a pause, and maps the region again when it was revoked.
 fn writer(orders: Orders) {
     let there = Address::parse(&orders.wait().expect("an address"));
     let mut side = Side::to(there, Settings::default());
@@ -222,7 +222,7 @@ fn a_region_is_mapped_where_neighbours_may_read_memory() {
     let _turn = turn("who maps");
     let (mut a, mut b, _, window) = pair();
     assert_eq!(mapped(&mut a, &mut b, KEY).is_some(), may_read_memory());
-    // It is written with or without a mapping.
+    // Writes work with or without a mapping.
     a.calls().try_write(0, Write::to(at(8)), vec![7; 8], 1).expect("room");
     let since = Instant::now();
     let end = loop {
@@ -250,7 +250,7 @@ fn a_stopped_owner_is_written_read_and_changed() {
     side.write(at(1000), &bytes).expect("no code runs there");
     assert!(side.read(at(1000), bytes.len()) == bytes);
     assert_eq!((side.add(at(8), 5), side.add(at(8), 6)), (0, 5));
-    // Lists, with room of the program's own.
+    // Lists, with buffers of the program's own.
     let parts = [Part { at: 16, len: 3 }, Part { at: 32, len: 5 }];
     let sources = vec![vec![1; 4].into(), vec![2; 4].into()];
     side.calls().try_write_list(0, WriteList::to(KEY, &parts), sources, 1).expect("posted");
@@ -258,7 +258,7 @@ fn a_stopped_owner_is_written_read_and_changed() {
     let (written, read) = (side.next(), side.next());
     assert_eq!((written.outcome, read.outcome), (Outcome::Done, Outcome::Done));
     assert_eq!(read.buffers.expect("buffers").targets, [[1, 1, 1, 1, 2, 2, 2, 2]]);
-    // A wait ends for what was done at once.
+    // A wait ends for an operation that was done at once.
     side.calls().try_flush(0, 3).expect("posted");
     let since = Instant::now();
     side.bundle.wait(None);
@@ -373,7 +373,7 @@ fn a_mapping_has_the_part_and_the_rights_of_its_credential() {
     let Some(_turn) = mapping("mapped parts") else { return };
     let (peer, mut side) = with_owner();
     side.warm_up(at(0));
-    // Outside of the region: the owner refuses it, as what is executed.
+    // Outside of the region: the owner refuses it, as it refuses messages.
     let before = side.direct();
     assert_eq!(side.refusal(at(LEN as u64 - 7), &[1; 8]), Reason::OutsideRegion);
     assert_eq!(side.refusal(at(u64::MAX), &[1; 8]), Reason::OutsideRegion);
@@ -410,20 +410,20 @@ fn cookies_and_handles_are_mapped_as_they_say() {
     assert_eq!((whole.len(), whole.write(101, b"y")), (LEN, Ok(())));
     assert!(mapped(&mut a, &mut b, timed).is_none(), "what ends in time is carried out by its owner");
     assert!(mapped(&mut a, &mut b, RegionKey(8)).is_none(), "it is lent");
-    // One cookie less, and nothing else.
+    // Revoking one cookie ends only its own mapping.
     assert!(b.calls().revoke_cookie(cookie));
     assert_eq!((narrow.is_open(), whole.is_open()), (false, true));
-    // An end that is set later.
+    // An expiry that is set later ends the mapping.
     assert!(b.calls().revoke_after(region, Duration::from_secs(3600)));
     assert!(!whole.is_open() && mapped(&mut a, &mut b, KEY).is_none());
-    // The endpoint goes, and all with it.
+    // Freeing the endpoint ends all its mappings.
     assert!(b.calls().revoke_after(region, Duration::MAX));
     let last = mapped(&mut a, &mut b, KEY).expect("a neighbour");
     b.bundle.free(b.here).expect("ours");
     assert!(!last.is_open());
 }
 
-/// What is mapped for the first side, while both poll.
+/// Maps a region for the first side, while both poll.
 fn mapped(a: &mut Side, b: &mut Side, by: impl Into<weft::memory::Credential>) -> Option<Remote> {
     a.calls().try_map_region(0, by, 5).expect("posted");
     let since = Instant::now();
@@ -452,7 +452,7 @@ fn mappings_end_with_their_owner_and_with_their_initiator() {
     }
     assert_eq!(remote.write(0, &[1]), Err(RemoteError::Withdrawn));
     assert!(side.write(at(0), &[1]).is_err());
-    // The initiator goes: its place is free again.
+    // If the initiator goes, its place is free again.
     let (mut a, mut b, _, window) = pair();
     let mut all: Vec<Remote> = (0..255).map(|_| mapped(&mut a, &mut b, KEY).expect("a place")).collect();
     assert_eq!(window.offers(), 255);

@@ -1,4 +1,4 @@
-//! Regions and cookies that end in time, through the public calls.
+//! Regions and cookies that expire, through the public calls.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn a_timer_revokes_while_the_owner_sleeps() {
     assert!(begin.elapsed() >= Duration::from_millis(29), "not before");
     let mut calls = bundle.memory(here).expect("ours");
     assert!(calls.window(stays).is_some() && !calls.revoke_after(ends, time) && !calls.revoke(ends));
-    // A program that only polls, too.
+    // It works in a program that only polls, too.
     assert!(calls.revoke_after(stays, Duration::ZERO));
     (0..100).for_each(|_| _ = bundle.poll());
     assert!(bundle.memory(here).expect("ours").window(stays).is_none());
@@ -42,7 +42,7 @@ fn the_service_thread_revokes_while_the_program_computes() {
     let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
     let here = bundle.memory_endpoint(Key(1), Settings::default()).expect("endpoint");
     let region = bundle.with_memory(here, |m| m.allocate(64, KEY, Rights::ALL)).expect("ours").expect("memory").0;
-    // The service thread sleeps by now, and is to wake up sooner.
+    // The service thread sleeps by now, and must wake up earlier than planned.
     std::thread::sleep(Duration::from_millis(20));
     bundle.with_memory(here, |m| m.revoke_after(region, Duration::from_millis(20))).expect("ours");
     let begin = Instant::now();
@@ -85,7 +85,7 @@ fn what_comes_behind_the_end_is_refused_though_the_timer_is_late() {
         assert_eq!(end(&mut a, &mut b), Outcome::Done);
     }
     let time = Duration::from_millis(20);
-    // The message is there before the end, and nobody polls until behind it. A poll takes messages before it looks at timers.
+    // The message arrives before the end, and nobody polls until after it. A poll takes messages before it checks timers.
     assert!(b.memory(there).expect("ours").revoke_cookie_after(cookies[0], time));
     window.write(0, &[0; 8]);
     write(&mut a, 0, 8);
@@ -96,7 +96,7 @@ fn what_comes_behind_the_end_is_refused_though_the_timer_is_late() {
     let mut seen = [9; 8];
     assert!(window.read(0, &mut seen));
     assert_eq!(seen, [0; 8]);
-    // A long write in the middle.
+    // A long write expires in the middle.
     write(&mut a, 1, 4 << 20);
     (0..8).for_each(|_| _ = b.poll());
     assert!(b.memory(there).expect("ours").revoke_cookie_after(cookies[1], Duration::ZERO));

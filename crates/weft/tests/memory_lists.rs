@@ -1,4 +1,5 @@
-//! Operations on lists of buffers and of parts of a region through the public calls: one end each, whatever becomes of their parts.
+//! Operations on lists of buffers and of parts of a region through the public calls: each has one end, whatever happens to its
+//! parts.
 
 mod support;
 
@@ -119,7 +120,8 @@ fn a_list_of_which_one_part_is_refused_fails_as_a_whole_and_gives_no_notice() {
     let inside = |at| Part { at, len: 8 };
     let sources = |byte| (0..3).map(|_| Source::from(vec![byte; 8])).collect::<Vec<_>>();
     let failed = |certainty| Outcome::Failed { reason: Reason::OutsideRegion, certainty };
-    // The first one: nothing was stored, or it is not known. The second and the last: the first one was stored.
+    // If the first part is refused, nothing was stored, or that is unknown. If the second or the last is refused, the first was
+    // stored.
     for place in 0..3 {
         let mut parts = [inside(0), inside(100), inside(200)];
         parts[place] = outside;
@@ -139,7 +141,7 @@ fn a_list_of_which_one_part_is_refused_fails_as_a_whole_and_gives_no_notice() {
     let all = pair.all();
     assert!(all[200..208] == [0; 8] || all[200..208] == [1; 8] || all[200..208] == [2; 8]);
     assert!(pair.calls(0).next_completion().is_none() && pair.calls(0).pending(0) == 0);
-    // What follows is not touched by it.
+    // Later operations are not affected.
     pair.calls(0).try_write_list(0, WriteList::to(KEY, &[inside(0); 3]), sources(7), 0).expect("posted");
     assert_eq!(pair.end().outcome, Outcome::Done);
 }

@@ -1,4 +1,5 @@
-//! Handlers of notices through the public calls: they run when all bytes are stored, in whatever thread polls, and may call on.
+//! Handlers of notices through the public calls: they run when all bytes are stored, in the thread that polls, and may post
+//! operations.
 
 mod support;
 
@@ -166,7 +167,7 @@ fn a_handler_that_panics_ends_the_session_of_its_peer_and_no_other() {
     assert_eq!(panics, 1);
     let is_unknown = matches!(end.outcome, Outcome::Failed { certainty: Certainty::Unknown, .. });
     assert!(is_unknown || end.outcome == Outcome::Done, "it was stored: {end:?}");
-    // The other one goes on as if nothing had been, and the peer calls anew.
+    // The other session is not affected, and the peer calls again.
     post(&mut other, other_here, Write::to(at(0)).with_notice(2), vec![4; 8]);
     while other.memory(other_here).expect("ours").next_completion().is_none_or(|end| end.outcome != Outcome::Done) {
         assert!(since.elapsed() < BOUND, "no completion");

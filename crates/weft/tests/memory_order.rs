@@ -1,4 +1,4 @@
-//! Flushes, fences, inline writes, and calls that wait, of remote memory, through the public calls.
+//! Flushes, fences, inline writes and waiting calls of remote memory, through the public calls.
 
 mod support;
 
@@ -168,7 +168,7 @@ fn what_is_behind_a_fence_leaves_when_all_before_it_has_ended() {
         }
     }
     assert_eq!(pair.owner().counters().writes - writes, 6);
-    // A fence with nothing before it holds nothing up, and one behind a failure lets go on.
+    // A fence with nothing before it delays nothing, and one after a failure lets later operations go on.
     pair.calls().fence(0).expect("mapped");
     pair.calls().try_write(0, Write::to(Place::new(RegionKey(9), 0)), vec![1; 8], 4).expect("posted");
     pair.calls().fence(0).expect("mapped");
@@ -184,7 +184,7 @@ fn what_is_behind_a_fence_leaves_when_all_before_it_has_ended() {
 fn an_inline_write_leaves_its_source_free() {
     let _turn = turn("inline");
     let mut pair = Pair::new(Settings::default());
-    // More than there is room for at once, so that many wait.
+    // More than fits at once, so that many wait.
     let mut bytes = [0; 1000];
     for number in 0..1000u32 {
         bytes.fill(number as u8);
@@ -217,7 +217,7 @@ fn calls_that_wait_return_what_became_of_them() {
     let mut bundle = Bundle::new(&node).expect("bundle");
     let me = bundle.memory_endpoint(Key(2), Settings::default()).expect("endpoint");
     bundle.map(me, 0, owner.name(there).expect("ours"), Key(1)).expect("map");
-    // The program's own operations end beside them, and by next_completion alone.
+    // The program's other operations continue meanwhile, and only `next_completion` returns their ends.
     bundle.memory(me).expect("ours").try_read(0, at(0), vec![9; 8], 77).expect("posted");
     bundle.write(me, 0, Write::to(at(0)), vec![7; 100_000]).expect("done");
     assert_eq!(bundle.read(me, 0, at(10), 50_000).expect("done"), vec![7; 50_000]);
@@ -230,7 +230,7 @@ fn calls_that_wait_return_what_became_of_them() {
     ends.sort_unstable();
     assert_eq!(ends, [77, 78]);
     assert!(bundle.memory(me).expect("ours").next_completion().is_none());
-    // What fails says why.
+    // A failure gives its reason.
     let refused = bundle.write(me, 0, Write::to(at(BYTES as u64)), [1]).unwrap_err();
     let OperationError::Failed { reason: Reason::OutsideRegion, certainty: Certainty::NotDelivered } = refused else {
         panic!("{refused:?}")
@@ -283,7 +283,7 @@ fn a_call_that_gave_up_leaves_nothing_behind() {
     assert!(matches!(pair.a.read_within(limit, here, 0, at(0), 8), Err(OperationError::TimedOut)));
     assert!(matches!(pair.a.flush_to_within(limit, here, 0), Err(OperationError::TimedOut)));
     assert_eq!(pair.calls().pending(0), 2);
-    // They are carried out, and nobody is told.
+    // They are carried out, but not reported.
     pair.calls().try_flush(0, 1).expect("posted");
     assert_eq!(pair.end().context, 1);
     assert!(pair.calls().next_completion().is_none() && pair.calls().pending(0) == 0);

@@ -12,7 +12,7 @@ const KEY: RegionKey = RegionKey(7);
 const BYTES: usize = 4 << 20;
 const MIB: usize = 1 << 20;
 
-/// What can be mapped need not be pulled.
+/// Settings without mappings, because a mapped region need not be pulled from.
 fn pulled() -> Settings {
     Settings { is_direct: false, ..Settings::default() }
 }
@@ -22,7 +22,7 @@ fn child() {
     support::play(&[("owner", owner), ("writer", writer)]);
 }
 
-/// Has a region of lent memory in a serviced bundle, and says what it is asked.
+/// Has a region of lent memory in a serviced bundle, and reports on request.
 fn owner(orders: Orders) {
     let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
     let here = bundle.memory_endpoint(Key(9), pulled()).expect("endpoint");
@@ -34,7 +34,7 @@ fn owner(orders: Orders) {
         match line.as_str() {
             "pulled" => tell(format!("{} {}", counters.bytes_pulled, counters.bytes_written)),
             "revoke" => {
-                // Nothing lands behind it.
+                // Nothing lands after it.
                 assert!(bundle.with_memory(here, |m| m.revoke(region)).expect("ours"));
                 let [mut before, mut after] = [(); 2].map(|()| vec![0; BYTES]);
                 assert!(window.read(0, &mut before));
@@ -47,7 +47,7 @@ fn owner(orders: Orders) {
     }
 }
 
-/// Writes to the owner at the address that it is told until it dies.
+/// Writes to the owner at the given address until it is killed.
 fn writer(orders: Orders) {
     let mut side = Side::to(Address::parse(&orders.wait().expect("an address")));
     for round in 1.. {
@@ -119,13 +119,13 @@ fn nothing_lands_behind_a_revocation_while_a_pull_goes_on() {
         let (here, write) = (side.here, Write::to(Place::new(KEY, 0)));
         let mut number = 0u8;
         let mut post = |side: &mut Side| {
-            // Other bytes each time, so that late ones are seen.
+            // Other bytes each time, so that late ones are noticed.
             number = number.wrapping_add(1);
             side.bundle.memory(here).expect("ours").try_write(0, write, vec![number; BYTES], 1).expect("posted");
         };
         (0..4).for_each(|_| post(&mut side));
         peer.say("revoke");
-        // Others follow until the revocation is seen: one of them is in the middle of a pull.
+        // More writes follow until the revocation is seen: one of them is in the middle of a pull.
         let refusal = loop {
             match side.end() {
                 Outcome::Done => post(&mut side),
@@ -153,13 +153,13 @@ fn an_initiator_that_dies_in_a_pull_leaves_a_whole_owner() {
         std::thread::sleep(Duration::from_micros(1000 + 700 * round));
         peer.kill();
     }
-    // Others are served as before.
+    // Other initiators are served as before.
     let mut side = Side::to(address);
     assert_eq!(side.write(0, contents(3, 0, BYTES).1), Outcome::Done);
     let mut all = vec![0; BYTES];
     assert!(window.read(0, &mut all));
     assert!(all == contents(3, 0, BYTES).1);
-    // Each notice is of a write that was whole, and they came in order.
+    // Each notice belongs to a complete write, and they came in order.
     let mut last = 0;
     while let Some(notice) = bundle.with_memory(here, |m| m.next_notice()).expect("ours") {
         assert!(

@@ -1,4 +1,4 @@
-//! What peers can make an owner of regions keep: answers that they do not read. And what they reserve before they ask.
+//! How much peers can make an owner of regions keep: answers that they do not read. And what readers reserve before they ask.
 
 mod support;
 
@@ -47,18 +47,18 @@ struct Readers {
 }
 
 impl Readers {
-    /// So many, each of which has read something.
+    /// Makes `count` endpoints, each of which has read something.
     fn new(count: usize, owner: &mut Owner) -> Readers {
         let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
         let mut here = Vec::new();
         for _ in 0..count {
-            // Regions that were mapped would be read without a request.
+            // Mapped regions would be read without a request.
             let settings = Settings { is_direct: false, ..Settings::default() };
             let endpoint = bundle.memory_endpoint(Key(8), settings).expect("endpoint");
             bundle.map(endpoint, 0, owner.name(), Key(9)).expect("map");
             here.push(endpoint);
         }
-        // The first one makes the session. If several do at once, there may be several.
+        // The first endpoint makes the session. If several did so at once, there could be several sessions.
         let others = here.split_off(1);
         let mut readers = Readers { bundle, here };
         readers.read(1, 8);
@@ -109,7 +109,7 @@ impl Readers {
     }
 }
 
-/// Without what is reserved the owner would have to keep more than it does for a session, and refuse.
+/// Without the reservation, the owner would have to keep more than it keeps for a session, and would refuse reads.
 #[test]
 fn reads_of_many_endpoints_wait_here_rather_than_be_refused_there() {
     let _turn = turn("reads of many endpoints");
@@ -120,7 +120,7 @@ fn reads_of_many_endpoints_wait_here_rather_than_be_refused_there() {
     readers.bundle.poll();
     let asked = owner.bundle.counters().requests_delivered;
     owner.serve();
-    // Half of the 64 MiB, in pieces of 16 KiB. And each endpoint may ask whether it can map the region.
+    // Half of the 64 MiB, in pieces of 16 KiB. Besides, each endpoint may ask to map the region.
     let asked = owner.bundle.counters().requests_delivered - asked;
     assert!((1500..=2048 + MANY as u64).contains(&asked), "{asked} pieces were asked for");
     readers.expect_all_done(&mut owner, MANY);
@@ -134,7 +134,7 @@ fn a_flood_of_small_reads_holds_nobody_up_and_all_are_done() {
     let mut flood = Readers::new(100, &mut owner);
     let mut other = Readers::new(1, &mut owner);
     flood.read(FLOOD, 8);
-    // Who floods does not read its answers meanwhile.
+    // The flooding process does not read its answers meanwhile.
     for _ in 0..100 {
         other.read(1, 8);
         other.expect_all_done(&mut owner, 1);
@@ -158,7 +158,7 @@ fn who_leaves_answers_unread_is_refused_above_a_bound_and_others_are_served() {
     let refused = ends.iter().filter(|end| matches!(end, Outcome::Failed { reason: Reason::QueueFull, .. })).count();
     let done = ends.iter().filter(|end| **end == Outcome::Done).count();
     assert!(refused > 0 && refused + done == 30, "{refused} refused, {done} done: {ends:?}");
-    // It may read again, if it takes what it asked for.
+    // It may read again once it takes its answers.
     for endpoint in lazy.here.clone() {
         lazy.bundle.memory(endpoint).expect("ours").try_read(0, PLACE, vec![0; LONG], 0).expect("room");
         lazy.expect_all_done(&mut owner, 1);

@@ -1,4 +1,5 @@
-//! Tallies through the public calls: each operation of a peer on a region counts once, of whatever kind and length, and ends a wait.
+//! Tallies through the public calls: each operation of a peer on a region counts once, whatever its kind and length, and ends a
+//! wait.
 
 mod support;
 
@@ -36,7 +37,7 @@ impl Numbers {
     }
 }
 
-/// Has a region of lent memory, which peers do not map but have read in their own memory, and says its numbers.
+/// Has a region of lent memory, which peers cannot map, so that it pulls their writes. Reports its numbers on request.
 fn owner(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
@@ -65,7 +66,7 @@ fn end(bundle: &mut Bundle, here: Endpoint) {
     assert!(bundle.poll_until_within(BOUND, &mut is_done), "no completion");
 }
 
-/// Returns how many writes the owner read in memory here.
+/// Returns how many writes the owner pulled from memory here.
 fn every_operation_counts_once() -> u64 {
     let mut peer = Peer::start("owner", &[]);
     let (mut bundle, here) = to(peer.address());
@@ -82,7 +83,7 @@ fn every_operation_counts_once() -> u64 {
         assert!(read == vec![1; len]);
         counts("a read", [1, 0, 0]);
     }
-    // Runs of every way: short ones, long ones, and ones that an owner of the same host reads here.
+    // Runs of every kind: short ones, long ones, and ones that an owner of the same host pulls.
     let parts = [Part { at: 8, len: 1 << 20 }, Part { at: 2 << 20, len: 4 }, Part { at: 3 << 20, len: 300_000 }];
     let len = parts.iter().map(|part| part.len as usize).sum::<usize>();
     let sources = || vec![Source::from(vec![2; len / 2]), Source::from(vec![2; len - len / 2])];
@@ -147,7 +148,7 @@ fn a_counted_region_is_not_mapped_and_counts_no_more_once_it_is_revoked() {
     }
     assert!(bundle.map_region(here, 0, KEY).expect("answered").is_none());
     for _ in 0..40 {
-        // So often that it would be mapped by itself.
+        // So often that the engine would map it.
         bundle.write(here, 0, Write::to(Place::new(KEY, 0)), b"counted".to_vec()).expect("written");
     }
     assert_eq!(numbers.each_ref().map(Numbers::now), [[0, 40, 0]; 2], "each tally has all");
@@ -169,13 +170,13 @@ fn a_counted_write_ends_a_wait() {
     let there = Address::of(&bundle, here);
     let writer = std::thread::spawn(move || {
         let (mut bundle, here) = to(there);
-        // So long that the owner reads it here: no message says when it has all of it.
+        // So long that the owner pulls it: no message tells when it has all of it.
         bundle.write(here, 0, Write::to(Place::new(KEY, 0)), vec![1; BYTES]).expect("written");
     });
     let since = Instant::now();
     while number.load(Ordering::Acquire) == 0 {
         assert!(since.elapsed() < BOUND, "nothing was counted");
-        // Whatever comes before: the wait for the write itself ends by it.
+        // Other events may come first, but the write itself must end a wait.
         let waited = bundle.wait(Some(Duration::from_secs(3600)));
         assert_ne!(waited, Waited::Nothing);
     }

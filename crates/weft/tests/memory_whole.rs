@@ -15,7 +15,7 @@ const KEY: RegionKey = RegionKey(7);
 /// Words of the owner's that the peer may write.
 static WORDS: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 
-/// What nobody may write.
+/// Read-only memory.
 static FIXED: [u64; 4] = [1, 2, 3, 4];
 
 #[test]
@@ -23,7 +23,7 @@ fn child() {
     support::play(&[("owner", owner)]);
 }
 
-/// Opens all of its memory, and says where the words are, by which handle, and what they hold.
+/// Opens all of its memory, and reports where the words are, the handle, and their contents.
 fn owner(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
@@ -91,7 +91,7 @@ fn addresses_are_used_and_bad_ones_refused() {
     let (words, fixed) = (side.words, side.fixed);
     side.write(words + 80, &77u64.to_le_bytes()).expect("it is mapped");
     assert_eq!(side.peer.ask("10"), "77");
-    // Over borders of pages, in several pieces.
+    // Across page boundaries, in several pieces.
     let all: Vec<u8> = (0..32_000u32).map(|n| n as u8).collect();
     side.write(words + 8, &all).expect("it is mapped");
     assert_eq!(side.read(Place::new(KEY, words + 8), all.len()).expect("it is mapped"), all);

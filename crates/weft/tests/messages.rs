@@ -237,7 +237,7 @@ fn a_full_window_says_so_and_a_can_send_event_follows() {
         bundle.try_request(here, 0, HOLD, &[number], b"").expect("32 requests may be outstanding");
     }
     assert_eq!(bundle.try_request(here, 0, HOLD, &[32], b""), Err(SendError::Full));
-    // A one-way message has credit of its own, and lets the child answer.
+    // A one-way message has its own credit, and makes the child answer.
     bundle.try_send(here, 0, RELEASE, &[], b"").expect("no window for one-way messages");
     poll_until(&mut bundle, "the can-send event of the window", |bundle| events(bundle).contains(&can_send));
     bundle.try_request(here, 0, HOLD, &[32], b"").expect("room, as the event said");
@@ -283,7 +283,7 @@ fn drain_ends_when_every_message_has_ended() {
             sent += 1;
         }
         bundle.drain();
-        // Stored means delivered here, for the endpoint is served: the very next answer has them all.
+        // Stored means delivered here, because the endpoint is served: the next answer counts all of them.
         bundle.request(here, 0, COUNT, &[], b"").expect("mapped");
         bundle.drain();
         assert_eq!(count.take(), Some(sent));
@@ -309,7 +309,7 @@ fn further_endpoints_join_the_session_of_their_bundles_in_any_order() {
             bundle.map(here, 0, there.name, there.key).expect("map");
             here
         });
-        // Each connects before any sends, so that flows are opened in another order than they were made.
+        // Each connects before any sends, so that flows are opened in another order than the endpoints were made.
         for (at, &from) in here.iter().enumerate() {
             assert_eq!(bundle.try_send(from, 0, ONE_WAY, &[], b""), Err(SendError::Full));
             let can_send = Event::CanSend { endpoint: from, destination: 0 };
@@ -345,7 +345,7 @@ fn a_translation_changed_during_set_up_leads_to_the_new_peer_only() {
     bundle.on(here, ANSWER, move |m| seen.set(m.args()[0])).expect("on");
     bundle.map(here, 0, old_address.name, old_address.key).expect("map");
     assert_eq!(bundle.try_send(here, 0, ONE_WAY, &[], b""), Err(SendError::Full));
-    // Let the call go out, and change one's mind before the answer is heard.
+    // Let the call go out, and map another peer before the answer is received.
     for _ in 0..16 {
         bundle.poll();
     }
@@ -446,7 +446,7 @@ fn many_endpoints_and_bundles_in_many_threads_reach_one_another() {
 const MESH: usize = 8;
 const MESH_REQUESTS: u32 = 10_000;
 
-/// One of several processes that all ask all.
+/// One of several processes that all ask each other.
 fn mesh(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -496,7 +496,7 @@ fn eight_processes_all_to_all_get_all_answers() {
     for peer in &peers {
         assert_eq!(peer.hear(), format!("{sum} 0 0"));
     }
-    // They served the others until here.
+    // Each served the others until now.
     for peer in peers {
         peer.finish();
     }

@@ -18,7 +18,7 @@ use weft::{AnyThread, Bundle, Endpoint, Event, Key, Node, Reason, SendError, Set
 /// Handlers of the endpoint that moves: replies; counts.
 const ECHO: u8 = 1;
 const COUNT: u8 = 2;
-/// Handlers of those who ask.
+/// Handlers of the asking processes.
 const ANSWER: u8 = 20;
 
 #[test]
@@ -33,8 +33,9 @@ fn server(orders: Orders) {
     orders.serve(&mut bundle, |_, _| {});
 }
 
-/// Asks as many times as it is told and sends as many one-way messages, with 16 requests under way. Says how many were not answered
-/// once, and how many came back. Each `share` of the requests but the first two waits for a line of its own.
+/// Sends the given number of requests and as many one-way messages, with 16 requests under way. Reports how many requests were not
+/// answered exactly once, and how many came back. After the first two shares of the requests, it waits for a line before each
+/// further `share`.
 fn asker(orders: Orders) {
     let [there, requests, share] = &orders.words[..] else { panic!("an address and two numbers") };
     let there = Address::parse(there);
@@ -67,14 +68,15 @@ fn asker(orders: Orders) {
     while orders.wait().is_some() {}
 }
 
-/// What those know of each other whom an endpoint visits.
+/// State shared by the threads that an endpoint visits.
 struct Round {
     is_over: AtomicBool,
-    /// One-way messages that it was told.
+    /// One-way messages that the endpoint has received.
     told: AtomicU32,
     /// How often a thread got it.
     visits: AtomicU32,
-    /// So many one-way messages end a stay, so that it goes round as often as they are many, however seldom a thread has its turn.
+    /// Number of one-way messages that end a stay. So the number of moves follows from the number of messages, however rarely a
+    /// thread runs.
     share: u32,
 }
 
@@ -87,8 +89,8 @@ impl Round {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Until the endpoint has arrived where `bundle` sent it, it answers here; but not more than a share, or it could be told
-    /// everything before the thread that gets it has its turn.
+    /// Until the endpoint has arrived where `bundle` sent it, it answers here. It takes at most a share of the messages; otherwise
+    /// it could take all of them before the receiving thread runs.
     fn answer_until_it_arrives(&self, bundle: &mut Bundle<AnyThread>, sent_after: u32) {
         let until = self.told.load(Ordering::Relaxed) + self.share;
         while self.visits.load(Ordering::Acquire) == sent_after && !self.is_over() {
@@ -101,13 +103,13 @@ impl Round {
     }
 }
 
-/// So often the endpoint goes on after a few polls. Were it always so, then on a busy machine its peers would never find it where they
-/// were told that it is, and all would take the way by the bundle that it left first.
+/// Number of visits that end after a few polls. If all did, then on a busy machine peers would never find the endpoint where they
+/// were told it is, and all messages would go through the bundle that it left first.
 const HURRIED_VISITS: u32 = 100;
 const FEW_POLLS: u32 = 200;
 
-/// A thread with a bundle, to which the endpoint comes and from which it goes again: when it was told a share of the one-way messages,
-/// and the first times after a few polls already.
+/// A thread with a bundle that the endpoint visits. It leaves again after a share of the one-way messages, the first times already
+/// after a few polls.
 fn stop_over(
     node: &Node,
     from: Receiver<Moving<AnyThread>>,
@@ -131,7 +133,7 @@ fn stop_over(
             if let Some(endpoint) = here.take_if(|_| goes) {
                 let visits = round.visits.load(Ordering::Acquire);
                 let moving = bundle.release(endpoint).expect("it is here");
-                // The last one to have it keeps it.
+                // The last thread to have it keeps it.
                 if to.send(moving).is_err() {
                     break;
                 }
@@ -162,7 +164,7 @@ fn goes_round(requests: u32) {
     let threads = [stop(at_a, to_b.clone()), stop(at_b, to_a.clone())];
     let words = [address.to_string(), requests.to_string(), requests.to_string()];
     let peers: Vec<_> = (0..2).map(|_| Peer::start("asker", &words.each_ref().map(String::as_str))).collect();
-    // Sessions with the first bundle, so that there is something to hand on.
+    // Make sessions with the first bundle, so that it has messages to forward.
     while !round.has_told(requests / 10) {
         first.poll();
     }
@@ -170,7 +172,7 @@ fn goes_round(requests: u32) {
     round.answer_until_it_arrives(&mut first, 0);
     for peer in &peers {
         let line = loop {
-            // The bundle that it left first is what peers on other hosts go on by.
+            // Peers on other hosts keep using the bundle that it left first.
             first.poll();
             if let Some(line) = peer.overhear() {
                 break line;
@@ -263,7 +265,7 @@ fn until_it_has_arrived_it_answers_where_it_was() {
     assert!(first.set_key(it, Key(8)).is_err() && first.on(it, COUNT, |_| {}).is_err() && first.free(it).is_err());
     let there = second.adopt(moving).expect("adopted");
     assert!(second.key(there).expect("ours").matches(Key(7)));
-    // The bundle that it left hands on what its peer sends until it has called again.
+    // The bundle that it left forwards its peer's messages until the peer has called again.
     ask(&mut asker, &mut [&mut first, &mut second]);
     wait_until("the peer to call again", || {
         let before = first.counters().handed_on;
@@ -346,7 +348,7 @@ fn a_bundle_that_ends_takes_the_endpoints_it_adopted_along() {
     let (mut first, mut second, it, _) = two_bundles();
     let (mut bundle, here, _) = asking(Address::of(&first, it));
     let returns = returns_of(&mut bundle, here);
-    // Known by its first bundle.
+    // The peer has a session with the endpoint's first bundle.
     wait_until("a session", || {
         first.poll();
         bundle.poll();
@@ -427,7 +429,7 @@ fn shared_bundles_pass_an_endpoint_to_and_fro_under_traffic() {
         if let Some(line) = peer.overhear() {
             break line;
         }
-        // However seldom this thread has its turn, the peer gets no further than two shares without a move.
+        // However rarely this thread runs, the peer gets no further than two shares without a move.
         let before = counted.load(Ordering::Relaxed);
         peer.say("go on");
         let moving = bundles[moves % 2].release(it).expect("it is here");

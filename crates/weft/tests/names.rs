@@ -1,4 +1,4 @@
-//! Names by host and port: what is told, to strangers that misbehave, by servers that do, and within which time.
+//! Names by host and port: the answers, misbehaving clients, misbehaving servers, and time limits.
 
 mod support;
 
@@ -15,7 +15,7 @@ use weft_wire::rendezvous::{Answer, Query, ANSWER_BYTES};
 /// Far more than an answer takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A limit that is waited for.
+/// A limit that the test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn endpoint() -> (Bundle, Endpoint, Contact) {
@@ -43,7 +43,7 @@ fn a_resolved_name_is_all_that_a_client_needs() {
     let (mut bundle, here, contact) = endpoint();
     bundle.on(here, 1, |m| m.reply(2, m.args(), b"").expect("a request")).expect("on");
     names.tell_with_key("", contact).expect("a label");
-    // While the program computes: it does not poll.
+    // This works while the program computes and does not poll.
     let found = resolve(&place, LIMIT).expect("it tells");
     let (mut client, me, _) = endpoint();
     client.map(me, 0, found.name, found.key).expect("map");
@@ -86,7 +86,7 @@ fn the_port_is_free_again_once_the_server_is_dropped() {
     let port = names.port();
     let held = NameServer::open_at(names.address()).expect_err("somebody has it").to_string();
     assert!(held.contains("choose another port"), "{held}");
-    // One that has not asked yet.
+    // A client that has not asked yet.
     let mut asker = TcpStream::connect(&place).expect("it listens");
     let before = Instant::now();
     drop(names);
@@ -94,7 +94,7 @@ fn the_port_is_free_again_once_the_server_is_dropped() {
     assert!(matches!(asker.read(&mut [0]), Ok(0) | Err(_)), "it is told nothing");
     let refused = resolve(&place, LIMIT).map(|_| ()).expect_err("nobody listens");
     assert!(refused.to_string().contains(&place) && matches!(refused, ResolveError::System { .. }), "{refused}");
-    // Everywhere, by IPv6 if there is any.
+    // At all addresses, with IPv6 if there is any.
     let again = NameServer::open(port).expect("it is free");
     let (_b, _, contact) = endpoint();
     again.tell("", contact.name).expect("a label");
@@ -117,13 +117,13 @@ fn connections_that_say_nothing_are_bounded_and_keep_nobody_waiting() {
         let begun = Instant::now();
         let found = resolve(&place, LIMIT).expect("it tells");
         assert_eq!(found.name, contact.name);
-        // They have a second each, so whoever waits for one of them takes longer.
+        // Each silent connection has a second, so waiting for one of them would take longer.
         assert!(begun.elapsed() < Duration::from_millis(700), "{:?} in round {round}", begun.elapsed());
     }
     let held = Census::take().descriptors - silent.len() - before;
     // One more while the oldest makes room for it.
     assert!(held <= 65, "{held} descriptors are held");
-    // Half a query is not waited for either.
+    // Half a query does not delay others either.
     let query = Query { label: "" }.to_bytes().expect("a label");
     let mut slow = TcpStream::connect(&place).expect("it listens");
     slow.write_all(&query[..9]).expect("it listens");
@@ -162,7 +162,7 @@ fn garbage_is_answered_with_nothing_and_the_next_query_with_the_name() {
         let _ = caller.write_all(&bytes); // it may hang up in the middle
         let _ = caller.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
-        // What was not read ends the connection hard.
+        // Unread bytes end the connection with a reset.
         let ended = caller.read_to_end(&mut answer);
         match Answer::parse(&answer) {
             Ok(Some(Answer::Told { name, .. })) => assert!(is_whole && name == contact.name, "round {round}"),
@@ -177,8 +177,8 @@ fn garbage_is_answered_with_nothing_and_the_next_query_with_the_name() {
     wait_until("all connections to be closed", || Census::take().descriptors <= before);
 }
 
-/// A server that says these bytes to all, and then nothing.
-fn one_who_says(bytes: Vec<u8>) -> String {
+/// A server that sends these bytes to every client, and then nothing.
+fn server_that_sends(bytes: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let place = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {
@@ -203,15 +203,15 @@ fn a_port_that_says_something_else_or_nothing_is_not_waited_for_longer_than_aske
     newer[7] = 2;
     let garbage = vec![b'x'; 4096];
     for bytes in [b"SSH-2.0-x\r\n".to_vec(), b"\n".to_vec(), garbage, damaged.to_vec()] {
-        let (place, begun) = (one_who_says(bytes), Instant::now());
+        let (place, begun) = (server_that_sends(bytes), Instant::now());
         let error = resolve(&place, LIMIT).map(|_| ()).expect_err("there is no name");
         assert!(matches!(error, ResolveError::NotWeft { .. }), "{error}");
         assert!(error.to_string().contains(&place) && begun.elapsed() < LIMIT / 2, "{error}");
     }
-    let error = resolve(&one_who_says(newer.to_vec()), LIMIT).map(|_| ()).expect_err("another version");
+    let error = resolve(&server_that_sends(newer.to_vec()), LIMIT).map(|_| ()).expect_err("another version");
     assert!(matches!(error, ResolveError::Version { theirs: 2, .. }), "{error}");
     for bytes in [Vec::new(), good[..ANSWER_BYTES - 1].to_vec()] {
-        let (place, begun) = (one_who_says(bytes), Instant::now());
+        let (place, begun) = (server_that_sends(bytes), Instant::now());
         let error = resolve(&place, SHORT).map(|_| ()).expect_err("there is no name");
         assert!(matches!(error, ResolveError::TimedOut { .. }), "{error}");
         assert!(error.to_string().contains("within 0.3 s"), "{error}");
@@ -244,16 +244,17 @@ fn a_socket_of_the_programs_that_has_the_servers_number_is_left_alone() {
     let (_b, _, contact) = endpoint();
     names.tell("", contact.name).expect("a label");
     assert!(resolve(&place, LIMIT).is_ok());
-    // Until the thread sleeps again: between its look at the number and what it does with it nothing can be said.
+    // Wait until the thread sleeps again: between its check of the number and its use, replacing the number is a race that nobody
+    // can win.
     std::thread::sleep(Duration::from_millis(100));
-    // As daemons do that close all descriptors; then another server of the program's gets the number.
+    // As a daemon does that closes all descriptors; then another server of the program gets the number.
     let programs = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let number = listening_at(names.port());
-    // SAFETY: it is a number to the kernel. The server finds another file there, which is what the test is about.
+    // SAFETY: `dup2` only replaces a descriptor. The server finds another file there, which is what this test is about.
     let copied = unsafe { nix::libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&programs), number) };
     assert_eq!(copied, number);
     let mut caller = TcpStream::connect(programs.local_addr().expect("an address")).expect("it listens");
-    // The thread wakes up for whoever asks at its port, or at the number.
+    // The thread wakes up for a client at its port, or at the number.
     let _ = TcpStream::connect(&place);
     let (mut connection, _) = programs.accept().expect("nobody took it away");
     connection.write_all(b"the program's").expect("it is connected");
@@ -279,7 +280,7 @@ fn a_forked_child_neither_tells_names_nor_holds_the_port() {
             drop(parents);
             let is_refused = matches!(names.tell("x", contact.name), Err(TellError::Forked(_))) && !names.withdraw("");
             drop(names);
-            // Lives until the parent has seen that the port is free.
+            // The child lives until the parent has seen that the port is free.
             let _ = (&childs).write(&[u8::from(is_refused)]);
             let _ = (&childs).read(&mut [0]);
             // SAFETY: it ends the process, and runs nothing that is the parent's.
@@ -299,7 +300,7 @@ fn a_forked_child_neither_tells_names_nor_holds_the_port() {
     }
 }
 
-/// A server that has slept for long gives who connects its whole time.
+/// A server that has slept for long gives a client its whole time.
 #[test]
 fn a_slow_asker_is_answered_by_a_server_that_was_idle() {
     let Some((server, place)) = server("a slow asker") else { return };

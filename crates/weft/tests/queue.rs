@@ -1,4 +1,4 @@
-//! The sending queue: bounds, room, what comes back, and counts that account for every message.
+//! The sending queue: bounds, room, returns, and counts that account for every message.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn bundle() -> (Bundle, Endpoint) {
     (bundle, here)
 }
 
-/// A receiver, which notes what came.
+/// A receiver, which records its messages.
 struct Receiver {
     bundle: Bundle,
     name: Name,
@@ -135,7 +135,7 @@ fn what_waits_for_a_peer_that_dies_comes_back_at_once_in_order_with_its_contents
         events(&mut queue, &mut bundle);
         queue.is_settled()
     });
-    // More than its ring takes.
+    // More than its ring holds.
     let mut pushed = 1;
     while !is_full(queue.push(0, NOTE, &[pushed, 8], &[pushed as u8; 20_000])) {
         pushed += 1;
@@ -172,7 +172,7 @@ fn what_waits_for_a_peer_that_dies_comes_back_at_once_in_order_with_its_contents
     assert_eq!((queue.counts(1).delivered, &*other.came.borrow()), (1, &vec![0]));
 }
 
-/// 10,000 messages for a peer that never was come back by one call.
+/// 10,000 messages for a peer that never existed come back after one call.
 fn nobody_is_called_once() {
     let (mut bundle, me) = bundle();
     let there = receiver();
@@ -249,7 +249,7 @@ fn a_programs_own_events_are_left_to_it() {
     wait_until("all events", || {
         there.bundle.poll();
         bundle.poll();
-        // The program takes events by itself, and has two queues and sends of its own.
+        // The program takes events itself, has two queues, and sends messages of its own.
         while let Some(event) = bundle.next_event() {
             seen.extend(queue.take(event).and_then(|event| second.take(event)));
         }
@@ -279,7 +279,7 @@ fn what_was_not_sent_is_taken_back_and_the_rest_ends_as_it_would_have() {
         while !is_full(queue.push_request(0, ASK, &[pushed], &[5; 100])) {
             pushed += 1;
         }
-        // There the session is set up and nothing is taken, because its endpoint reads nothing yet.
+        // The peer sets up the session but takes nothing, because its endpoint is not served yet.
         there.bundle.poll();
         events(&mut queue, &mut bundle);
         queue.counts(0).under_way > 0
@@ -368,7 +368,7 @@ fn a_new_peer_at_the_index_of_one_that_was_forgotten_is_not_taken_for_it() {
     wait_until("the new one's", || {
         new.bundle.poll();
         for event in events(&mut queue, &mut bundle) {
-            // What was under way to the old one: told, and in no count.
+            // Messages under way to the old peer are reported, but not counted.
             back += u32::from(matches!(event, Event::Returned(_)));
         }
         queue.is_settled()
@@ -398,13 +398,13 @@ fn a_shared_bundle_sends_from_a_queue_too() {
     assert_eq!((queue.counts(0).delivered, there.came.borrow().len()), (100, 100));
 }
 
-/// Pushes at random to peers that read, don't, die and are replaced; every message is accounted for at both ends.
+/// Pushes at random to peers that read, stop reading, die and are replaced. Every message is accounted for at both ends.
 fn chaos(rounds: u32) {
     let mut dice = Dice::fresh("a sending queue among peers that die");
     let (mut bundle, me) = bundle();
     let mut queue = SendQueue::new(me, Bound { messages: 40, bytes: 100_000 });
     let mut peers: Vec<(u32, Receiver)> = Vec::new();
-    // By index: messages that were pushed, that came back, and that were refused.
+    // By index: the numbers of messages that were pushed, that came back, and that were refused.
     let (mut pushed, mut back, mut refused) = ([0u64; 8], [0u64; 8], [0u64; 8]);
     let came: Vec<Rc<Cell<u64>>> = (0..8).map(|_| Rc::default()).collect();
     let mut taken_back = [0u64; 8];
@@ -490,13 +490,13 @@ fn every_message_is_accounted_for_between_hosts() {
     chaos(300);
 }
 
-/// A peer that stood still for the suspicion time is lost, and is called anew by what is sent next. Of that one message comes back for
+/// A peer that was stopped for the suspicion time is lost. The next messages call it again; the first of them comes back because of
 /// the old loss.
 #[test]
 fn what_is_pushed_after_a_loss_goes_to_a_peer_that_is_there_again() {
     let test = "what_is_pushed_after_a_loss_goes_to_a_peer_that_is_there_again";
     let Some(_turn) = over_udp(test) else { return };
-    // Without a helper nobody answers for it while it does not poll.
+    // Without a helper, nothing answers for it while it does not poll.
     let mut there = Bundle::new(&Node::without_helper().expect("node")).expect("bundle");
     let end = there.endpoint(KEY).expect("endpoint");
     let came = Rc::new(Cell::new(0));

@@ -1,4 +1,4 @@
-//! What a read costs the owner of the region, whose program sleeps or computes: context switches and system calls.
+//! The cost of a read to the owner of the region, whose program sleeps or computes: context switches and system calls.
 
 mod support;
 
@@ -22,7 +22,7 @@ const REGION: RegionKey = RegionKey(7);
 /// Between two reads the owner has time to fall asleep.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Reads of one try, and tries: others may disturb one.
+/// Reads of one try, and number of tries: other programs may disturb one.
 const READS: u64 = 60;
 const TRIES: u32 = 5;
 
@@ -34,7 +34,7 @@ fn child() {
     ]);
 }
 
-/// What the program does meanwhile.
+/// The program's activity meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Program {
     Sleeps,
@@ -45,7 +45,7 @@ enum Program {
 fn own(orders: Orders, program: Program) {
     let bundle = SharedBundle::serviced(&Node::new().expect("node")).expect("bundle");
     let here = bundle.memory_endpoint(Key(5), Settings::default()).expect("endpoint");
-    // Lent: of what peers map, a read costs the owner nothing.
+    // Lent, so that peers cannot map it: a read of mapped memory costs the owner nothing.
     let window = Window::leaked(vec![0; 4096].into());
     bundle.with_memory(here, |memory| memory.open(window, REGION, Rights::ALL)).expect("ours").expect("room");
     tell(Address { name: bundle.name(here).expect("ours"), key: Key(5) });
@@ -109,7 +109,7 @@ fn switches(process: u32) -> u64 {
 /// The threads of a process, stopped at each system call.
 struct Traced {
     threads: Vec<Pid>,
-    /// The numbers of the system calls that they began.
+    /// The numbers of the system calls that they have begun.
     calls: Vec<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Traced {
         Ok(traced)
     }
 
-    /// Has somebody read, and then waits for so long that the threads sleep.
+    /// Makes one read, and then waits until the threads sleep.
     fn read(&mut self, reader: &mut Reader) {
         reader.read(|| self.go_on());
         let since = Instant::now();
@@ -136,7 +136,7 @@ impl Traced {
         }
     }
 
-    /// Lets threads that stopped go on, and notes their system calls.
+    /// Lets stopped threads go on, and records their system calls.
     fn go_on(&mut self) {
         let Traced { threads, calls } = self;
         threads.retain(|&thread| {
@@ -144,7 +144,7 @@ impl Traced {
                 WaitStatus::StillAlive => return true,
                 WaitStatus::PtraceSyscall(_) => calls.extend(call_that_begins(thread)),
                 WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..) => {}
-                // A thread that only helped the process to begin.
+                // A thread that was only needed at the start of the process.
                 WaitStatus::Exited(..) => return false,
                 other => panic!("the child ended: {other:?}"),
             }
@@ -154,7 +154,7 @@ impl Traced {
     }
 }
 
-/// A process whose threads stay traced cannot be waited for.
+/// Detaches: a process whose threads stay traced cannot be waited for.
 impl Drop for Traced {
     fn drop(&mut self) {
         for &thread in &self.threads {
@@ -219,7 +219,7 @@ fn expect_few_calls(role: &'static str) {
         }
         Err(why) => panic!("cannot trace a child: {why}"),
     };
-    // A thread that was stopped makes its call again.
+    // An interrupted thread makes its call again.
     (0..10).for_each(|_| traced.read(&mut reader));
     let mut tries = Vec::new();
     while tries.last().is_none_or(|calls: &Vec<u64>| calls.len() as u64 > 4 * READS) {

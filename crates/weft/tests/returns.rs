@@ -1,4 +1,5 @@
-//! What cannot be delivered comes back: with its contents, the right reason, and the certainty that it was not delivered.
+//! Messages that cannot be delivered come back: with their contents, the right reason, and the certainty that they were not
+//! delivered.
 
 mod support;
 
@@ -21,7 +22,7 @@ fn child() {
     support::play(&[("server", server), ("forger", forger)]);
 }
 
-/// Answers at one endpoint; its key changes, and it is freed, when told.
+/// Answers at one endpoint. Changes its key, or frees it, when told to.
 fn server(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -181,7 +182,7 @@ fn the_name_of_a_dead_process_leads_to_nobody() {
     Sender::new().expect(name, key, ECHO, Reason::NobodyThere);
 }
 
-/// Refuses every caller for the reason it is told, whatever it asks for: a peer of another version, or one that is full.
+/// Refuses every caller for the given reason, like a peer of another version or one that is full.
 fn forger(orders: Orders) {
     let like: Name = orders.words[0].parse().expect("a name");
     let epoch = raw::nobody(&like).epoch;
@@ -216,7 +217,7 @@ fn a_name_that_is_none_says_what_is_wrong_with_it() {
     let here = bundle.endpoint_with_random_key().expect("endpoint");
     let name = bundle.name(here).expect("name");
     assert_eq!(name.to_string().parse::<Name>(), Ok(name));
-    // Without bits that would show up in the characters that are changed below.
+    // Without an address, whose bits would show up in the characters that are changed below.
     let good = Name { address: HostAddress::NONE, ..name }.to_string();
     for (text, error, hint) in [
         ("", NameError::Prefix, "Pass the name"),

@@ -1,4 +1,5 @@
-//! Serviced bundles: what is taken while the program does not poll, who leads when it does, and how the service thread ends.
+//! Serviced bundles: messages are taken while the program does not poll, the program leads when it waits, and the service thread
+//! ends with the bundle.
 
 mod support;
 
@@ -35,7 +36,7 @@ fn computer(orders: Orders) {
     assert_eq!(orders.wait(), None);
 }
 
-/// Answers the first by itself, and then has a thread do it.
+/// Answers the first request itself, and then starts a service thread for the rest.
 fn latecomer(orders: Orders) {
     let mut bundle = Bundle::for_any_thread(&Node::new().expect("node"), weft::Settings::default()).expect("bundle");
     let here = bundle.endpoint(Key(5)).expect("endpoint");
@@ -56,7 +57,7 @@ fn latecomer(orders: Orders) {
     assert_eq!(threads_named("weft-service"), 1, "the second call started none");
 }
 
-/// Answers, and now waits, now polls, now computes.
+/// Answers while it waits, polls and computes by turns.
 fn waiter(orders: Orders) {
     let (bundle, here) = serviced();
     tell(Address { name: bundle.name(here).expect("ours"), key: Key(5) });
@@ -95,7 +96,7 @@ fn all_are_answered_by(role: &'static str) {
     for number in 1..=300 {
         bundle.request(here, 0, ECHO, &[number], b"").expect("mapped");
         if number % 10 == 0 {
-            // So that the other side falls asleep.
+            // Let the other side fall asleep.
             std::thread::sleep(Duration::from_millis(u64::from(number % 4)));
         }
         poll_until(&mut bundle, "an answer", |_| answers.get() == number);

@@ -1,5 +1,5 @@
-//! What processes of weft tell of themselves, beside what was done with them: of those that poll, wait, compute, are stopped,
-//! are of another user; and whoever asks does nobody any harm.
+//! The status of weft processes, compared with what was done with them: processes that poll, wait, compute, are stopped, or belong
+//! to another user. Clients that ask for it harm nobody.
 
 mod support;
 
@@ -20,10 +20,10 @@ fn child() {
     support::play(&[("server", server), ("foreigner", foreigner)]);
 }
 
-/// Endpoints of a bundle that has as many as a report tells.
+/// Endpoints of a bundle that fills a report.
 const MANY: usize = 1024;
 
-/// Serves one endpoint, beside as many full bundles as it is told; waits, and does what it is told to instead.
+/// Serves one endpoint, beside as many full bundles as it is told to make. Waits by default; an order makes it do something else.
 fn server(orders: Orders) {
     let node = Node::new().expect("node");
     let mut bundle = Bundle::new(&node).expect("bundle");
@@ -51,7 +51,7 @@ fn server(orders: Orders) {
             Order::End => return,
             Order::Line(line) => match line.as_str() {
                 "census" => tell(Census::take()),
-                // Until the next line it is at something else.
+                // Computes until the next line.
                 "compute" => {
                     tell("computing");
                     orders.wait();
@@ -67,18 +67,18 @@ fn epoch(address: &Address) -> String {
     format!("{:016x}", address.name.epoch.0)
 }
 
-/// What is found of a node.
+/// The result of asking one node.
 fn find(epoch: &str) -> Found {
     let look = status::look(BOUND).expect("proc");
     look.processes.into_iter().find(|found| found.epoch == epoch).expect("it is there")
 }
 
-/// What a node says.
+/// A node's answer.
 fn ask(epoch: &str) -> Process {
     find(epoch).answer.expect("an answer")
 }
 
-/// Asks until the only bundle is at something, for it takes a moment to get there.
+/// Asks until the only bundle has this activity, which takes a moment.
 fn ask_until(epoch: &str, activity: Activity) -> Process {
     let mut process = ask(epoch);
     wait_until(&format!("{activity:?}"), || {
@@ -113,7 +113,7 @@ fn counters_and_peers(path: Path) {
     if let Some(network) = &session.network {
         assert!(network.packets_received > 0 && network.packets_sent > 0, "{network:?}");
     }
-    // Our own node is asked as well, by the thread that should have polled.
+    // Our own node is asked too, by the thread that should be polling.
     let us = look.processes.iter().find(|found| found.epoch == epoch(&client.address())).expect("we are there");
     let us = us.answer.as_ref().expect("an answer");
     assert_eq!((us.pid, us.bundles[0].activity), (std::process::id(), Activity::Computes));
@@ -168,7 +168,7 @@ fn what_limits_a_sender_is_told_while_it_lasts() {
     client.ask(1);
     while client.bundle.try_request(client.here, 0, KEEP, &[], b"").is_ok() {}
     let node = epoch(&client.address());
-    // The report is made by the next poll, so somebody else has to ask meanwhile.
+    // The next poll makes the report, so another thread has to ask meanwhile.
     let limit = |client: &mut Client| {
         let asks = node.clone();
         let asking = std::thread::spawn(move || ask(&asks));
@@ -189,7 +189,7 @@ fn a_stopped_process_is_told_as_stopped_and_keeps_nobody_waiting() {
     let _turn = turn("stopped");
     let (stopped, runs) = (Peer::start("server", &[]), Peer::start("server", &[]));
     let (there, other) = (stopped.address(), runs.address());
-    // Some are asked before it, some behind it.
+    // Some are asked before the stopped one, some after it.
     let nodes: Vec<Node> = (0..20).map(|_| Node::new().expect("node")).collect();
     stopped.stop();
     wait_until("the stop", || {
@@ -244,7 +244,7 @@ fn call(there: &Address) -> rustix::io::Result<OwnedFd> {
 #[test]
 fn askers_that_do_not_read_hold_up_neither_messages_nor_other_askers() {
     let _turn = turn("askers");
-    // A report that no socket takes at once.
+    // A report that is too large for a socket's buffer.
     let mut peer = Peer::start("server", &["3"]);
     let there = peer.address();
     let mut client = Client::new(there);
@@ -254,7 +254,7 @@ fn askers_that_do_not_read_hold_up_neither_messages_nor_other_askers() {
     let before = Census::parse(&peer.ask("census"));
     let mut silent: Vec<OwnedFd> = std::iter::from_fn(|| call(&there).ok()).take(100).collect();
     assert!(silent.len() < 50, "{}: as many as are heard and wait", silent.len());
-    // More than are heard at a time; the others go before they are.
+    // More than are served at a time; the others leave before their turn.
     silent.truncate(6);
     client.ask(100);
     let since = Instant::now();
@@ -269,7 +269,7 @@ fn askers_that_do_not_read_hold_up_neither_messages_nor_other_askers() {
 
 const FOREIGNER: u32 = 65_533;
 
-/// Turns into another user, looks, and calls without end for a while.
+/// Turns into another user, asks, and then keeps calling for a while.
 fn foreigner(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let uid = rustix::thread::Uid::from_raw(FOREIGNER);
@@ -317,7 +317,7 @@ fn another_user_is_told_nothing_and_cannot_keep_the_helper_busy() {
     let woken = woken() - before;
     let (calls, millis): (u64, u64) =
         said.split_once(' ').map(|(a, b)| (a.parse().expect("a number"), b.parse().expect("a number"))).expect("two");
-    // One look in 10 ms, of two wake-ups: for the call, and for the end of the pause.
+    // One accept in 10 ms, with two wakeups: for the call, and for the end of the pause.
     assert!(woken <= 3 * (millis / 10) + 20, "woken {woken} times by {calls} calls in {millis} ms");
     assert_eq!(ask(&epoch(&there)).bundles.len(), 1, "the own user is told");
     foreigner.finish();
@@ -357,7 +357,7 @@ fn stamps_are_bounded_have_both_sides_and_end_when_nobody_asks_any_more() {
                 break;
             }
         }
-        // Without asking for stamps it is seen how they end.
+        // Ask without stamps from now on, to see how they end.
         loop {
             let (is_stamping, stamps) =
                 stamps_of(&status::look(BOUND).expect("a look"), &there_name).expect("it is there");
@@ -367,7 +367,7 @@ fn stamps_are_bounded_have_both_sides_and_end_when_nobody_asks_any_more() {
             }
         }
     });
-    // The program goes on all the while, by each way to answer.
+    // The program goes on meanwhile, in every way to answer.
     let mut turns = 0u32;
     while !asker.is_finished() {
         turns += 1;

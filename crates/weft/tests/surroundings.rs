@@ -1,5 +1,5 @@
-//! Programs with little: limits of file size, descriptors and memory on either side, no thread for the helper, descriptors that the
-//! program closed behind weft's back, and settings that cannot be. Each is told with what helps, and nothing waits without end.
+//! Programs with few resources: limits of file size, descriptors and memory on either side, no thread for the helper, descriptors
+//! that the program closed behind weft's back, and invalid settings. Each error says what helps, and nothing waits forever.
 
 mod support;
 
@@ -33,13 +33,13 @@ fn child() {
     ]);
 }
 
-/// Has this process no more of something than it has now, and some more.
+/// Limits a resource of this process to what it has now, plus a little.
 fn limit(what: &str) {
     let set = |resource, most| {
         let before = getrlimit(resource);
         setrlimit(resource, Rlimit { current: Some(most), ..before }).expect("less is always allowed");
     };
-    // More than there is, by so much.
+    // This much more than is in use.
     let memory = |more: u64| {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
         let pages: u64 = pages.split(' ').next().expect("a number").parse().expect("a number");
@@ -65,14 +65,14 @@ fn limit(what: &str) {
 fn server(orders: Orders) {
     let (mut bundle, here) = bundle_with_endpoint();
     bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), b"").expect("once")).expect("on");
-    // It listens from now on, which takes a thread.
+    // Start listening for orders now, because that takes a thread.
     let _ = orders.look();
     limit(&orders.words[0]);
     tell(Address::of(&bundle, here));
     orders.serve(&mut bundle, |_, _| ());
 }
 
-/// Calls, under a limit, and tells what came of it.
+/// Calls, under a limit, and reports the result.
 fn caller(orders: Orders) {
     let there = Address::parse(&orders.words[1]);
     let (mut bundle, here) = bundle_with_endpoint();
@@ -90,7 +90,7 @@ fn caller(orders: Orders) {
     tell(format!("{} {}", back.reason as u8, back.reason));
 }
 
-/// What comes of a request between two processes under these limits: the reason why it came back, in words.
+/// The result of a request between two processes under these limits: the reason why it came back, also as text.
 fn refusal(caller_has: &str, server_has: &str) -> (Reason, String) {
     let server = Peer::start("server", &[server_has]);
     let caller = Peer::start("caller", &[caller_has, &server.address().to_string()]);
@@ -152,7 +152,7 @@ fn close_all_and_open(folder: &std::path::Path) -> Vec<(PathBuf, File)> {
     let numbers = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
     let numbers: Vec<i32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for &number in numbers.iter().filter(|&&number| number > 2) {
-        // SAFETY: what such programs do is unsound; here nobody counts on the number but weft, whose behaviour is what is tried.
+        // SAFETY: such programs are unsound. Here only weft relies on the number, and its behaviour is under test.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         // The number of /proc's own folder is closed already.
         // SAFETY: as above.
@@ -207,9 +207,9 @@ fn closer(orders: Orders) {
     poll_until(&mut bundle, "a session", |bundle| bundle.sessions() == 1);
     let waker = bundle.waker();
     let files = close_all_and_open(&folder.0);
-    // Each of these wrote into a file, or waited without end.
+    // Each of these could write into a file, or wait forever.
     waker.wake();
-    // What is done often is checked once in a tick of the clock.
+    // Frequent operations check their descriptors once per tick of the clock.
     std::thread::sleep(Duration::from_millis(10));
     for _ in 0..20 {
         let _ = bundle.try_request(here, 0, ECHO, &[1], b"");
@@ -223,7 +223,7 @@ fn closer(orders: Orders) {
     drop(node);
     let took = since.elapsed();
     assert!(took < Duration::from_secs(2), "the end took {took:?}");
-    // A new one has descriptors of its own, and leaves the files alone as well.
+    // A new node has descriptors of its own, and leaves the files alone as well.
     let (mut again, here) = bundle_with_endpoint();
     again.map(here, 0, there.name, there.key).expect("map");
     again.request(here, 0, ECHO, &[1], b"").expect("mapped");
@@ -257,7 +257,7 @@ fn a_program_that_closes_all_descriptors_leaves_its_files_alone_between_hosts() 
     server.finish();
 }
 
-/// Its peer sleeps, and is woken by what the program closed.
+/// Its peer sleeps, and would be woken through a descriptor that the program closed.
 fn woken_closer(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let folder = Folder::new("woken-closer");
@@ -280,7 +280,7 @@ fn woken_closer(orders: Orders) {
 #[test]
 fn a_sleeping_peer_is_not_woken_through_a_number_that_is_another_files() {
     let _turn = turn("a sleeping peer");
-    // Trusted processes are woken by an eventfd, others by a word on a socket.
+    // Trusted processes are woken by an eventfd, others by a message on a socket.
     for trust in ["on", "off"] {
         let (mut bundle, here) = bundle_with_endpoint();
         bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), b"").expect("once")).expect("on");
@@ -299,10 +299,10 @@ fn a_sleeping_peer_is_not_woken_through_a_number_that_is_another_files() {
 
 // ---- settings, and threads
 
-/// Bytes that are too few for a thread.
+/// Too few bytes for a thread.
 const NO_STACK: &str = "131072";
 
-/// Makes a node, and tells what came of it. An order is how many bytes of address space it gets for that.
+/// Makes a node, and reports the result. An order gives the bytes of address space for that.
 fn node_maker(orders: Orders) {
     if let Some(room) = orders.words.first().and_then(|word| word.parse::<u64>().ok()) {
         let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
@@ -365,7 +365,7 @@ fn settings_say_on_or_off_and_what_says_neither_is_an_error() {
     }
 }
 
-/// What a process says on standard error that makes nodes with this in its environment.
+/// The lines on standard error of a process that makes nodes with this in its environment.
 fn complaint(environment: &[(&str, &str)]) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
@@ -392,7 +392,7 @@ fn a_variable_that_is_no_setting_is_told_once_with_the_one_that_is_meant() {
 #[test]
 fn trust_that_is_off_in_other_words_is_off() {
     let _turn = turn("trust in other words");
-    // Descriptors tell: trusted peers share a bell page and a waker, others have pages of their own.
+    // The mappings tell: trusted peers share a bell page and a waker, others have pages of their own.
     let memory = |value: &str| {
         let server = Peer::start_with("server", &["nothing"], &[("WEFT_TRUST", OsStr::new(value))]);
         let there = server.address();

@@ -1,4 +1,4 @@
-//! Tagged messages through the public calls: what is matched with what, what is bounded, and how everything ends.
+//! Tagged messages through the public calls: matching, bounds, and how everything ends.
 
 mod support;
 
@@ -13,7 +13,7 @@ use weft_wire::tagged::{Envelope, Word};
 const SIZES: [usize; 18] =
     [0, 1, 8, 24, 25, 255, 256, 257, 4096, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20, 3_000_001, 4 << 20];
 
-/// What a sender may have waiting at a receiver: `docs/tagged.md`.
+/// Number of messages that a sender may have waiting at a receiver: `docs/tagged.md`.
 const WINDOW: usize = 8192;
 
 #[test]
@@ -21,7 +21,7 @@ fn child() {
     support::play(&[("echo", echo), ("announcer", announcer), ("idle", idle)]);
 }
 
-/// A bundle with an endpoint for tagged messages, and the completions that it had.
+/// A bundle with an endpoint for tagged messages, and its completions so far.
 struct Side {
     bundle: Bundle,
     here: Endpoint,
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// Contents that a number makes.
+/// Contents that depend on a number.
 fn contents(number: u32, len: usize) -> Vec<u8> {
     support::contents(number, 0, len).1
 }
@@ -103,7 +103,7 @@ fn pair_with(a: Settings, b: Settings) -> (Side, Side) {
     (a, b)
 }
 
-/// Sends a message each way, so that sessions stand; between bundles of one thread all is then done by their polls.
+/// Sends a message each way, so that sessions exist. After that, bundles of one thread need nothing but their polls.
 fn meet(a: &mut Side, b: &mut Side) {
     let address = (a.address(), b.address());
     for side in [&mut *a, &mut *b] {
@@ -127,7 +127,7 @@ fn together(sides: &mut [&mut Side], what: &str, mut is_done: impl FnMut(&mut [&
     }
 }
 
-/// Polls both until nothing more happens. Between bundles of one thread whose session stands there is nothing else to wait for.
+/// Polls both until nothing more happens. Bundles of one thread with a session have nothing else to wait for.
 fn settle(a: &mut Side, b: &mut Side) {
     let look = |a: &Side, b: &Side| (a.done.len(), b.done.len(), a.bundle.counters(), b.bundle.counters());
     let mut still = 0;
@@ -153,12 +153,12 @@ fn failed(completion: &Completion) -> (Reason, Certainty) {
     }
 }
 
-/// Whether an operation failed for want of its peer: one that was known, or one whose session did not stand yet.
+/// Whether an operation failed because its peer is gone, with a session or before there was one.
 fn is_gone(completion: &Completion) -> bool {
     matches!(failed(completion).0, Reason::PeerLost | Reason::NobodyThere)
 }
 
-/// What a completed receive holds.
+/// The contents of a completed receive.
 fn bytes(completion: &Completion) -> &[u8] {
     let received = received(completion);
     &completion.buffer.as_ref().expect("the last completion has the buffer")[received.at..][..received.stored]
@@ -166,7 +166,7 @@ fn bytes(completion: &Completion) -> &[u8] {
 
 // ---- contents
 
-/// Sends back whatever comes, until its input ends. What is long waits here before a receive is posted.
+/// Sends back every message, until its input ends. Long messages wait here before a receive is posted.
 fn echo(orders: Orders) {
     let mut side = Side::new();
     tell(side.address());
@@ -176,7 +176,7 @@ fn echo(orders: Orders) {
     let mut is_posted = false;
     while !matches!(orders.look(), Order::End) {
         if !is_posted {
-            // An odd tag is waited for, an even one received when it is seen to wait.
+            // A receive is posted for odd tags; messages with even tags are received once they wait.
             let odd = Pattern { source: Some(0), tags: Some(Tags { tag: 1, ignore: !1 }) };
             side.receive(odd, 4 << 20, 1);
             is_posted = true;
@@ -264,7 +264,7 @@ fn lent_memory_is_sent_from_and_received_into() {
     for size in [100, 1 << 20] {
         let sent = contents(3, size);
         let mut room = vec![0u8; size + 2];
-        // SAFETY: both outlive their operations, which end below, and nobody looks at the one written to before.
+        // SAFETY: both outlive their operations, which end below, and nobody reads the target before that.
         let (from, into) = unsafe { (Lent::new(sent.as_ptr(), size), LentMut::new(room[1..].as_mut_ptr(), size)) };
         b.calls().try_receive(Pattern::tagged(1), into, 1).expect("posted");
         a.calls().try_send(0, Label::tagged(1), from, 2).expect("posted");
@@ -278,15 +278,15 @@ fn lent_memory_is_sent_from_and_received_into() {
 
 // ---- matching
 
-/// What a simple matcher does: every receive takes the oldest message that fits, every message the oldest receive.
+/// A simple matcher: every receive takes the oldest message that fits, every message the oldest receive.
 #[derive(Default)]
 struct Model {
-    /// A fault: messages find the youngest receive.
+    /// Planted fault: messages find the youngest receive.
     is_wrong: bool,
     /// Sender, tag, number.
     messages: Vec<(u32, Option<u64>, u32)>,
     receives: Vec<(Pattern, u64)>,
-    /// Receives and the numbers of what they took.
+    /// Receives, with the numbers of the messages that they took.
     matched: Vec<(u64, u32)>,
 }
 
@@ -348,9 +348,9 @@ fn a_model_that_matches_the_youngest_receive_is_found_to_differ() {
     }
 }
 
-/// Two senders and a receiver do what the dice say, one step after the other.
+/// Two senders and a receiver take random steps, one after the other.
 fn one_history(dice: &mut Dice, mut model: Model) {
-    // Small bounds, so that all ways are taken: announced, and sent back for want of memory.
+    // Small bounds, so that all paths are taken: announced messages, and contents sent back for lack of memory.
     let settings = Settings { eager_most: 64, unexpected_most: 300, ..Settings::default() };
     let mut receiver = Side::with(settings);
     let mut senders = [Side::with(settings), Side::with(settings)];
@@ -398,7 +398,7 @@ fn one_history(dice: &mut Dice, mut model: Model) {
         }
     }
     let [first, second] = &mut senders;
-    // Not until there is as much as the model matched: a wrong one may match more.
+    // Don't wait until as much is matched as in the model: a wrong model may match more.
     for _ in 0..2 {
         settle(first, &mut receiver);
         settle(second, &mut receiver);
@@ -515,7 +515,7 @@ fn a_receive_of_many_takes_messages_one_behind_the_other_until_it_is_full() {
     let last = b.done.iter().find(|c| c.is_last).expect("just seen");
     let memory = last.buffer.clone().expect("owned");
     assert_eq!(b.done.len(), sizes.len());
-    // Announced ones are complete later, but have their places in the order they came.
+    // Announced messages complete later, but have their places in order of arrival.
     let mut at = 0;
     for (size, number) in sizes.iter().zip(0..) {
         let mut places = b.done.iter().map(received).filter(|r| r.message.len == *size);
@@ -524,7 +524,7 @@ fn a_receive_of_many_takes_messages_one_behind_the_other_until_it_is_full() {
         at = (at + size).next_multiple_of(8);
     }
     b.done.clear();
-    // Messages of nothing fill it as well.
+    // Empty messages fill it as well.
     b.calls().try_receive_many(Pattern::untagged(), vec![0; 640], 1, 8).expect("posted");
     for _ in 0..30 {
         a.calls().try_inject(0, Label::default(), b"").expect("posted");
@@ -574,7 +574,7 @@ fn a_receive_for_the_last_message_of_a_flood_is_matched_within_the_bound() {
         }
         settle(&mut a, &mut b);
         assert_eq!(b.calls().waiting().0, WINDOW);
-        // Posted before the flood's end is known, and after it.
+        // One receive is posted before the end of the flood has come, one after it.
         b.receive(Pattern::tagged(FLOOD - 1).from(0), 8, 1);
         settle(&mut a, &mut b);
         let waiting = b.calls().waiting().0;
@@ -585,7 +585,7 @@ fn a_receive_for_the_last_message_of_a_flood_is_matched_within_the_bound() {
         assert_eq!(b.take(1).map(|done| bytes(&done).to_vec()), Some((FLOOD - 1).to_le_bytes().to_vec()));
         // Contents beyond 4 MiB, in units of 256 bytes, stay at the sender.
         assert_eq!((waiting, a.done.len()), (FLOOD as usize - 1, 2 * WINDOW + 1));
-        // Backwards, and the next flood is bounded as the first one.
+        // Receive the rest backwards. The next flood has the same bound as the first one.
         for number in (0..FLOOD - 1).rev() {
             b.receive(Pattern::tagged(number), 8, number);
             together(&mut [&mut a, &mut b], "the one before", |s| !s[1].done.is_empty());
@@ -611,7 +611,7 @@ fn contents_that_find_no_memory_go_back_and_are_fetched_in_their_turn() {
         a.send(0, 1, contents(number, 5000), number.into());
         a.poll();
     }
-    // Sends have ended that were taken; what they sent is nobody's but weft's.
+    // Sends whose contents were taken have ended; weft keeps the contents that came back.
     settle(&mut a, &mut b);
     let (messages, memory) = b.calls().waiting();
     assert_eq!((messages, memory), (300, 100_000));
@@ -634,12 +634,12 @@ fn contents_that_are_fetched_before_their_sender_has_looked_at_what_came_back_ar
         a.calls().try_send_stored(0, Label::tagged(1), contents(1, 100), 1).expect("posted");
         together(&mut [&mut b], "the envelope", |s| s[0].calls().waiting() == (1, 0));
         b.receive(Pattern::tagged(1), room, 2);
-        // The next poll of its sender finds the contents that came back, and that they are wanted.
+        // The sender's next poll finds both the contents that came back and the request for them.
         together(&mut [&mut a, &mut b], "both ends", |s| s.iter().all(|s| !s.done.is_empty()));
         assert_eq!(a.done.pop_front().map(|c| c.outcome), Some(Outcome::Sent));
         assert_eq!(bytes(&b.done.pop_front().expect("received")), &contents(1, 100)[..room]);
     }
-    // Nothing is left: the next one goes with its contents again, and without them when there is no room.
+    // Nothing is left over: the next message carries its contents again, and they come back when there is no room.
     b.receive(Pattern::tagged(2), 100, 3);
     a.send(0, 2, contents(2, 100), 4);
     assert_eq!(a.next().outcome, Outcome::Sent);
@@ -740,7 +740,7 @@ fn a_send_that_waits_to_be_stored_ends_when_it_is() {
     a.calls().try_send_stored(0, Label::tagged(1), vec![3; 100_000], 3).expect("posted");
     assert!(a.done.is_empty());
     settle(&mut a, &mut b);
-    // Among those that wait is stored, but not without its contents.
+    // A message that waits counts as stored, but only with its contents.
     assert_eq!(a.done.iter().map(|c| c.context).collect::<Vec<_>>(), [1]);
     for size in [8, 5000, 100_000] {
         b.receive(Pattern::tagged(1), size, 0);
@@ -783,7 +783,7 @@ fn everything_posted_for_a_killed_peer_ends_and_what_had_come_stays() {
     side.map(0, peer.address());
     peer.say(&side.address().to_string());
     assert_eq!(peer.hear_polling(&mut side.bundle), "sent");
-    // Stopped, it fetches and answers nothing more.
+    // While stopped, it fetches and answers nothing.
     peer.stop();
     side.receive(Pattern::tagged(1), 4 << 20, 10); // to be fetched
     side.receive(Pattern::tagged(7).from(0), 8, 11); // for it alone
@@ -808,11 +808,11 @@ fn everything_posted_for_a_killed_peer_ends_and_what_had_come_stays() {
     assert!(side.take(12).is_none(), "another peer may send that");
     assert!(side.calls().cancel(12));
     side.poll();
-    // What had come with its contents can be received though its sender is dead.
+    // Messages that came with their contents can be received although their sender is dead.
     side.done.clear();
     side.receive(Pattern::tagged(2), 8, 20);
     assert_eq!(bytes(&side.next()), [2; 8]);
-    // Whatever comes later fails too.
+    // Later operations fail too.
     side.send(0, 1, vec![1], 21);
     let done = side.next();
     assert!(is_gone(&done), "{done:?}");
@@ -852,7 +852,7 @@ fn nobody_wrong_keys_and_endpoints_for_handlers_are_told_apart() {
             together(&mut [&mut a, &mut b], "both ends", |s| {
                 reasons.extend(s[0].done.drain(..).map(|c| match c.outcome {
                     Outcome::Failed { reason, .. } => (c.context, reason),
-                    // It was taken before the refusal of the hello was here.
+                    // It was accepted before the refusal of the hello arrived.
                     Outcome::CameBack(back) => (if back.contents.len() == 8 { 1 } else { 9 }, back.reason),
                     Outcome::Sent if size == 8 => (8, reason),
                     other => panic!("{other:?}"),
@@ -882,9 +882,9 @@ fn freeing_an_endpoint_ends_what_is_posted_on_both_sides() {
         assert_eq!(failed(&a.take(context).expect("ended")), (Reason::NoSuchEndpoint, Certainty::NotDelivered));
     }
     assert!(b.done.iter().all(|c| c.outcome == Outcome::Cancelled && c.buffer.is_some()));
-    // What was announced by it cannot be fetched, and is gone.
+    // Messages that it announced cannot be fetched any more, and are gone.
     assert_eq!(a.calls().peek(Pattern::tagged(5)), Ok(None));
-    // Whoever comes later is told at once.
+    // Later operations fail at once.
     together(&mut [&mut a, &mut b], "the endpoint's end", |s| s[1].bundle.name(freed).is_err());
     a.done.clear();
     a.send(0, 1, vec![1], 6);
@@ -911,7 +911,7 @@ fn receives_that_are_to_stay_do_so_until_their_peer_dies() {
     assert!(a.done.is_empty(), "the receive stays: {:?}", a.done);
     assert!(a.calls().cancel(2));
     assert_eq!(a.next().outcome, Outcome::Cancelled);
-    // A process that dies sends no farewell.
+    // A process that dies sends no goodbye.
     let mut peer = Peer::start("idle", &[]);
     a.map(1, peer.address());
     a.receive(Pattern::tagged(1).from(1), 8, 3);
@@ -955,7 +955,7 @@ fn nonsense_ends_its_sender_and_nobody_else() {
             while stranger.next_event().is_some() {}
         }
     }
-    // Whatever it left there, neither is the honest one disturbed nor the memory unbounded.
+    // Whatever it left behind, the honest sender is not disturbed and memory stays bounded.
     assert!(b.calls().waiting().0 <= 60 * 21 + 1);
     b.done.clear();
     b.receive(Pattern::tagged(1).from(0), 8, 2);
@@ -967,7 +967,7 @@ fn nonsense_ends_its_sender_and_nobody_else() {
     assert!(bytes(&b.take(3).expect("just seen")) == contents(1, 100_000));
 }
 
-/// A bundle that says what it likes to an endpoint for tagged messages.
+/// A bundle that sends arbitrary words to an endpoint for tagged messages.
 struct Liar {
     bundle: Bundle,
     here: Endpoint,
@@ -989,7 +989,7 @@ impl Liar {
         }
     }
 
-    /// The reasons for which its words came back: so many, and what comes soon after.
+    /// The reasons for which its words came back: waits for `words` of them, and a little longer for more.
     fn refused(&mut self, victim: &mut Side, words: usize) -> Vec<Reason> {
         let (mut refused, mut more, since) = (Vec::new(), 100, Instant::now());
         while more > 0 {
@@ -1007,7 +1007,7 @@ impl Liar {
     }
 }
 
-/// What a peer sent before it began anew can still be received; so it could begin anew for ever.
+/// Messages that a peer sent before it started over can still be received. So it must not be able to start over without end.
 #[test]
 fn a_peer_that_says_hello_again_and_again_leaves_no_more_than_two_windows() {
     let _turn = turn("tagged hellos");
@@ -1020,12 +1020,12 @@ fn a_peer_that_says_hello_again_and_again_leaves_no_more_than_two_windows() {
             liar.say(&mut victim, &Word::Eager(Envelope { number, credit, label, wants_done: false }));
         }
     }
-    // The first window is taken, and nothing more.
+    // Only the first window is accepted.
     let refused = liar.refused(&mut victim, 3 * (WINDOW + 1));
     assert_eq!(refused.iter().filter(|&&r| r == Reason::NoRoom).count(), 3);
     let (messages, _) = victim.calls().waiting();
     assert_eq!((messages, refused.len()), (WINDOW, 3 * (WINDOW + 1)));
-    // Once one is taken it may begin anew.
+    // Once one is received, it may start over.
     victim.receive(Pattern::untagged(), 8, 1);
     victim.next();
     liar.say(&mut victim, &Word::Hello(Key(5)));
@@ -1042,7 +1042,7 @@ fn a_peer_that_fetches_what_nobody_sends_ends_itself() {
         let credit = Default::default();
         liar.say(&mut victim, &Word::Fetch { number: number + 7, receive: 1, bytes: 100, credit });
     }
-    // As many as may be early are noted, the next one is not believed, and then it would have to say hello.
+    // As many early fetches as allowed are noted, the next one is a violation, and after that the peer would have to say hello.
     let refused = liar.refused(&mut victim, WINDOW);
     assert_eq!(refused.iter().filter(|&&r| r == Reason::Violation).count(), 1);
     assert_eq!(refused.len(), WINDOW);
@@ -1102,7 +1102,7 @@ fn a_peer_that_was_mapped_without_its_key_gets_everything_and_says_so() {
     let (mut server, mut client) = (Side::new(), Side::new());
     server.bundle.set_admission(server.here, Admission::OwnUserWithoutKey).expect("endpoint");
     client.map(0, Address { key: Key::NONE, ..server.address() });
-    // The server tells its key with its hello, while what the client sends is under way.
+    // The server's hello tells its key while the client's messages are under way.
     for (number, len) in (0..).zip(SIZES) {
         server.receive(Pattern::tagged(3), len, 1);
         client.send(0, 3, contents(number, len), 2);

@@ -1,4 +1,4 @@
-//! Directories through the public calls: peers that nobody mapped are found when they are spoken to, and when they speak.
+//! Directories through the public calls: unmapped peers are found when they are sent to, and when they send.
 
 mod support;
 
@@ -76,7 +76,7 @@ fn next_of(sides: &mut [&mut Side]) -> Completion {
     }
 }
 
-/// From which index the first side receives next.
+/// The source index of the first side's next message.
 fn source_of(sides: &mut [&mut Side]) -> Option<u32> {
     match next_of(sides).outcome {
         Outcome::Received(received) => received.message.source,
@@ -89,7 +89,7 @@ fn who_is_spoken_to_and_who_speaks_first_is_found() {
     let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
     a.list.enter(7, b.peer());
     b.list.enter(1_000_000, a.peer());
-    // Nothing is mapped, and nothing has come of it.
+    // Nothing is mapped, and peeking does not map the peer.
     let pattern = Pattern { source: Some(7), ..Pattern::tagged(1) };
     assert!(a.bundle.tagged(a.here).expect("ours").peek(pattern).expect("it is in the directory").is_none());
     assert_eq!(a.send(8, 1), Err(PostError::NotMapped(8)));
@@ -99,12 +99,12 @@ fn who_is_spoken_to_and_who_speaks_first_is_found() {
     assert!(matches!(next_of(&mut [&mut a, &mut b]).outcome, Outcome::Sent));
     b.receive(None, 1).expect("posted");
     assert_eq!(source_of(&mut [&mut b, &mut a]), Some(1_000_000));
-    // A receive from an index that has not spoken, and the answer to it.
+    // A receive from an index that has sent nothing yet, and the answer to it.
     a.receive(Some(7), 2).expect("posted");
     b.send(1_000_000, 2).expect("it is mapped");
     next_of(&mut [&mut b, &mut a]);
     assert_eq!(source_of(&mut [&mut a, &mut b]), Some(7));
-    // One that speaks before it is in the directory.
+    // A peer that sends before it is in the directory.
     c.list.enter(0, a.peer());
     c.send(0, 3).expect("it is found");
     next_of(&mut [&mut c, &mut a]);
@@ -129,7 +129,7 @@ fn a_peer_with_two_indexes_is_found_by_either() {
     next_of(&mut [&mut b, &mut a]);
     a.receive(None, 1).expect("posted");
     assert_eq!(source_of(&mut [&mut a, &mut b]), None);
-    // It has spoken before there is a directory.
+    // The peer has sent before there is a directory.
     let list = Arc::new(List::default());
     list.enter(3, b.peer());
     a.bundle.tagged(a.here).expect("ours").set_directory(list.clone());

@@ -17,7 +17,7 @@ const LATER: u8 = 3;
 /// Handler of the tests.
 const ANSWER: u8 = 20;
 
-/// Longer than any wait that the machine is not stopped in, shorter than what a lost wake-up costs.
+/// Longer than any wait on a running machine, so that a wait of this length means a lost wakeup.
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
@@ -41,7 +41,7 @@ fn server(orders: Orders) {
     orders.serve(&mut bundle, |_, _| {});
 }
 
-/// What came for one thread: how often each number.
+/// One thread's answers: how often each number came.
 type Answers = Arc<Vec<AtomicU32>>;
 
 /// An endpoint of a thread's own, mapped to a server.
@@ -139,7 +139,7 @@ fn one_thread_sends_and_is_answered_while_another_sleeps() {
     let bundle = SharedBundle::new(&Node::new().expect("node")).expect("bundle");
     let is_over = Arc::new(AtomicBool::new(false));
     let (sleeper, ends) = (bundle.clone(), is_over.clone());
-    // It waits for what does not come: the answers are another thread's, and end its waits all the same.
+    // It never gets an answer of its own: the answers are for another thread, and yet they end its waits.
     let sleeps = thread::spawn(move || {
         let mut waits = 0u64;
         while !ends.load(Ordering::Acquire) {
@@ -153,7 +153,7 @@ fn one_thread_sends_and_is_answered_while_another_sleeps() {
         bundle.request(here, 0, ECHO, &[asked], b"").expect("mapped");
         let since = Instant::now();
         while count.load(Ordering::Relaxed) <= asked {
-            // Nothing but looking: whoever sleeps has to take it, or this thread's next poll.
+            // Only check: the sleeper has to take the answer, or this thread's next poll.
             assert!(since.elapsed() < LONG, "answer {asked}");
             if asked % 2 == 0 {
                 bundle.poll().expect("no handler");
@@ -206,7 +206,7 @@ fn a_wake_up_ends_a_wait_of_each_handle() {
         })
         .collect();
     let since = Instant::now();
-    // Whoever has not begun to wait yet is woken as soon as it does.
+    // A handle that has not begun to wait is woken as soon as it does.
     waker.wake();
     for wait in waits {
         assert_eq!(wait.join().expect("it ends"), Ok(Waited::Nothing));

@@ -31,7 +31,7 @@ fn child() {
     support::play(&[("server", server), ("sleeper", sleeper), ("runner", runner), ("asker", asker)]);
 }
 
-/// Longer than any wait that the machine is not stopped in, shorter than what a lost wake-up costs.
+/// Longer than any wait on a running machine, so that a wait of this length means a lost wakeup.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Sleeps until something comes, without end, and answers.
@@ -69,7 +69,7 @@ fn client(there: Address) -> (Bundle, Endpoint, Rc<Cell<u32>>) {
     (bundle, here, answers)
 }
 
-/// Waits for as many answers, by nothing but waiting.
+/// Waits for this many answers, using only `wait`.
 fn wait_for(bundle: &mut Bundle, answers: &Cell<u32>, wanted: u32) {
     while answers.get() < wanted {
         assert_ne!(bundle.wait(Some(LONG)), Waited::Nothing, "{} of {wanted} answers", answers.get());
@@ -216,7 +216,7 @@ fn a_waker_ends_the_wait_that_goes_on_or_the_next() {
     }
 }
 
-/// A nudge is for one wait, or for one attempt to arm, and keeps no other call from sleeping.
+/// A nudge ends one wait, or one attempt to arm, and keeps no other call from sleeping.
 #[test]
 fn a_nudge_ends_one_wait_and_no_more() {
     let _turn = turn("nudges");
@@ -278,7 +278,7 @@ fn the_death_of_a_peer_ends_a_wait() {
     assert!(told.iter().any(|e| matches!(e, Event::PeerLost { endpoint, .. } if *endpoint == here)), "{told:?}");
 }
 
-/// An endpoint whose mask has one bit, or none; whether a wait ends by each of what can happen.
+/// For an endpoint whose mask has one bit or none, checks which events end a wait.
 #[test]
 fn each_bit_of_a_mask_lets_its_own_events_end_a_wait_and_no_others() {
     let _turn = turn("event masks");
@@ -355,7 +355,7 @@ fn switches_and_ticks(process: u32) -> (u64, u64) {
     (switches, fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks"))
 }
 
-/// Asks a server once. When told, waits for what the server, which stands still by then, does not do.
+/// Asks a server once. When told, waits in one of several ways for the server, which is stopped by then.
 fn asker(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let begins = || {
@@ -425,7 +425,7 @@ fn whoever_waits_with_idle_peers_takes_no_processor() {
     let (mut bundle, here, answers) = client(there);
     bundle.request(here, 0, ECHO, &[], b"").expect("mapped");
     wait_for(&mut bundle, &answers, 1);
-    // All that is done after a message is done: acknowledgements, and looks at what went before.
+    // Wait until the work after a message is done, such as acknowledgements.
     std::thread::sleep(Duration::from_millis(700));
     let (switches, ticks) = switches_and_ticks(server.id());
     let time = Duration::from_secs(4);
@@ -472,7 +472,7 @@ fn runner(orders: Orders) {
         }
     }
     tell(passed);
-    // The one before may still want to know that its last message was stored.
+    // The previous process may still need to learn that its last message was stored.
     orders.serve(&mut bundle, |_, _| {});
 }
 
@@ -527,11 +527,11 @@ fn nap(bundle: &mut Bundle, dice: &mut Dice) {
 #[test]
 fn a_signal_tells_a_program_that_computes_once_what_came() {
     let test = "a_signal_tells_a_program_that_computes_once_what_came";
-    // All threads of that process leave the signal to whoever asks for it.
+    // All threads of that process block the signal, so that it stays pending.
     let Some(_turn) = support::again(test, &["env", "--block-signal=USR1"], &[]) else { return };
     let mut mine: SigSet = SigSet::empty();
     mine.add(Signal::SIGUSR1);
-    // Signals that wait for the process: a mask, of which the tenth is SIGUSR1.
+    // The pending signals of the process: a mask, whose tenth bit is SIGUSR1.
     let is_pending = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("status");
         let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("signals that wait");
@@ -544,7 +544,8 @@ fn a_signal_tells_a_program_that_computes_once_what_came() {
     let mut late = 0;
     for round in 2..50 {
         while !bundle.arm_signal(Signal::SIGUSR1 as i32).expect("a helper") {}
-        // Who published the last answer looks only then whether to ring, and may be slow: one signal for what was taken already.
+        // The server checks whether to ring only after it has published an answer, and may be slow. So there may be a signal for an
+        // answer that was already taken.
         while is_pending() {
             late += 1;
             assert!(late < round, "more signals than messages");

@@ -1,4 +1,4 @@
-//! Hosts with several addresses: which of them names carry, and what is said over which.
+//! Hosts with several addresses: which of them names carry, and which are used.
 
 use super::namespaces::{ip, ip_of, start_far, unshare, wait_for_carrier};
 use super::support::{again, left_out, tell, turn, Address, Order, Orders, Peer};
@@ -7,14 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Key, Name, Node};
 
-/// How long a message may take to find another way.
+/// How long a message may take to find another path.
 const SIDE_BY_SIDE: Duration = Duration::from_secs(2);
 
 fn addresses_of(name: Name) -> Vec<String> {
     name.address.each().map(ip_of).collect()
 }
 
-/// Says the addresses that its name carries.
+/// Reports the addresses that its name carries.
 pub fn namer(_: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint(Key(1)).expect("endpoint");
@@ -33,7 +33,7 @@ pub fn sleeper(orders: Orders) {
     }
 }
 
-/// Two hosts on two networks: the first is that of the way to the rest of the world.
+/// Two hosts on two networks. The first network has the default route.
 struct Sides {
     far: Peer,
     there: Address,
@@ -69,19 +69,19 @@ impl Sides {
         Sides { far, there }
     }
 
-    /// How long a message and its answer take that are the first of a process.
+    /// The time until a new process has the answer to its first message.
     fn time_to_answer(&self) -> (Duration, Client) {
         let mut client = Client::of(&[self.there]);
         let start = Instant::now();
         client.ask(0, 1, 100);
         let took = start.elapsed();
-        // And what is large, by the way that was found.
+        // A large message uses the path that was found.
         client.ask(0, 2, 60_000);
         (took, client)
     }
 }
 
-/// Runs a test of two sides in a namespace of its own, if one is to be had.
+/// Runs a test of two sides in a namespace of its own, if one can be made.
 fn in_namespaces(test: &str, run: impl FnOnce(Sides)) {
     let Some(way) = unshare(&[]) else {
         let _turn = turn(test);
@@ -99,7 +99,7 @@ fn a_first_address_that_does_not_answer_is_found_out_within_two_seconds() {
         let (at_once, client) = sides.time_to_answer();
         assert_eq!(addresses_of(client.bundle.name(client.here).expect("name")), ["10.77.0.1", "10.77.1.1"]);
         drop(client);
-        // Nobody has it any more: it is asked for, and nobody answers.
+        // No host has it any more, so ARP requests for it are not answered.
         assert_eq!(sides.far.ask("addr del 10.77.0.2/24 dev weft0"), "done");
         let (took, client) = sides.time_to_answer();
         assert!(took < SIDE_BY_SIDE && took > at_once, "{took:?}");
@@ -112,7 +112,7 @@ fn a_first_address_that_does_not_answer_is_found_out_within_two_seconds() {
 #[test]
 fn a_dead_network_or_one_without_a_way_is_passed_over() {
     in_namespaces("addresses::a_dead_network_or_one_without_a_way_is_passed_over", |mut sides| {
-        // What is sent there vanishes, and so does what comes back.
+        // Packets to there vanish, and so do their answers.
         for [break_it, mend_it] in [
             ["route add blackhole 10.77.0.2/32", "route del blackhole 10.77.0.2/32"],
             ["route add unreachable 10.77.0.2/32", "route del unreachable 10.77.0.2/32"],
@@ -179,11 +179,11 @@ fn a_process_whose_address_was_replaced_calls_from_the_new_one() {
             client.ask(0, seed, 100);
         }
         assert!(start.elapsed() < SIDE_BY_SIDE, "{:?}", start.elapsed());
-        // And it is reached there.
+        // It is reached at the new address.
         let second = client.bundle.endpoint(Key(5)).expect("endpoint");
         let name = client.bundle.name(second).expect("name");
         assert_eq!(addresses_of(name), ["10.77.0.9"]);
-        // Asleep, it is woken by what comes to the new address.
+        // While asleep, it is woken by packets to the new address.
         client.bundle.set_spin_limit(Duration::ZERO);
         let start = Instant::now();
         for round in 0..20 {
@@ -206,11 +206,11 @@ fn names_leave_out_bridges_and_what_leads_nowhere() {
         return left_out(&format!("{test}: no network namespace is to be had here, not as an ordinary user either"));
     };
     let Some(_turn) = again(test, &way, &[]) else { return };
-    // Which interfaces are bridges stands in the files of the namespace that they were mounted in.
+    // /sys shows the interfaces of the namespace in which it was mounted, so mount it again.
     if !Command::new("mount").args(["-t", "sysfs", "sysfs", "/sys"]).status().is_ok_and(|status| status.success()) {
         return left_out(&format!("{test}: /sys cannot be mounted here"));
     }
-    // Each leads to one without an address; the bridge has one of two as its port.
+    // Each is paired with an interface without an address; the bridge has one end of a pair as its port.
     let add = |name: &str, address: &str| {
         let port = format!("{name}p");
         ip(&format!("link add {port} type veth peer name {name}q"));
@@ -245,7 +245,7 @@ fn names_leave_out_bridges_and_what_leads_nowhere() {
     add("more0", "10.78.2.1/24");
     add("many0", "10.78.3.1/24");
     assert_eq!(said(), "10.78.1.1 10.78.0.1 10.78.2.1");
-    // The bridge if that is the way to the rest of the world.
+    // Names carry the bridge's address if it has the default route.
     ip("route replace default via 172.18.0.2");
     assert_eq!(said(), "172.18.0.1 10.78.0.1 10.78.1.1");
 }
@@ -265,7 +265,7 @@ fn a_process_is_reached_at_all_addresses_that_are_set_and_reaches_itself() {
             client.ask(to, seed, 50 * seed as usize);
         }
     }
-    // The first two are one.
+    // The first two addresses share a session.
     assert_eq!(peer.ask("sessions"), "3 0");
     let own = client.bundle.name(client.here).expect("name");
     assert_eq!(addresses_of(own), ["127.0.0.1", "127.0.0.2", "127.0.0.3"]);

@@ -1,4 +1,4 @@
-//! Peers that die, leave or were never there: each message ends once, and what is said about it is true.
+//! Peers that die, leave or never existed: each message ends once, and its reported end is true.
 
 use super::support::{again, contents, insist, over_udp, poll_until, Address, Dice, Peer, OVER_UDP};
 use super::{Client, ECHO, KEEP, NOTE};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weft::{Certainty, EndpointId, Event, HostAddress, Key, MessageKind, Name, Outgoing, Reason, Returned};
 use weft_wire::Epoch;
 
-/// Sends one message of each kind to a destination that never takes one, and expects what comes back.
+/// Sends one message of each kind to a destination that takes none, and checks the returns.
 fn expect_returns(client: &mut Client, to: u32, op: u8, reason: Reason) {
     for (round, bytes) in [0usize, 300, 65_536].into_iter().enumerate() {
         for (kind, completion) in
@@ -67,7 +67,7 @@ fn what_cannot_be_delivered_comes_back_with_contents_reason_and_certainty() {
 fn an_address_that_does_not_answer_is_given_up_after_the_suspicion_time() {
     let name = "deaths::an_address_that_does_not_answer_is_given_up_after_the_suspicion_time";
     let Some(_turn) = over_udp(name) else { return };
-    // One that says nothing, and one to which no way leads from loopback.
+    // One address that never answers, and one without a route from loopback.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let port = |socket: &UdpSocket| socket.local_addr().expect("bound").port();
     let mut client = Client::of(&[]);
@@ -98,7 +98,7 @@ fn an_address_that_does_not_answer_is_given_up_after_the_suspicion_time() {
     assert_eq!(client.bundle.sessions(), 0);
 }
 
-/// A time that is far below the suspicion time, and that a busy machine keeps to.
+/// A time far below the suspicion time, which a busy machine can still keep.
 const SOON: Duration = Duration::from_millis(1500);
 
 #[test]
@@ -117,8 +117,7 @@ fn a_port_that_nobody_has_is_told_soon_and_each_further_message_at_once() {
     empty_a_queue(&mut client, 20_000);
 }
 
-/// Sends so many messages to a destination that takes none, and waits until all have come back. A call for each would take
-/// hours.
+/// Sends messages to a destination that takes none, and waits until all have come back. A call for each would take hours.
 fn empty_a_queue(client: &mut Client, messages: usize) {
     let returns = client.returns.clone();
     let before = returns.borrow().len();
@@ -142,10 +141,10 @@ fn a_killed_process_is_noticed_soon_and_all_that_is_queued_for_it_comes_back() {
     empty_a_queue(&mut client, 20_000);
 }
 
-/// Kills a peer that has kept a request, and expects to be told soon.
+/// Kills a peer that has kept a request, and expects the loss to be reported soon.
 pub fn lose_soon(client: &mut Client, peer: &mut Peer) {
     client.bundle.request(client.here, 0, KEEP, &[1], b"kept").expect("mapped");
-    client.ask(0, 1, 10); // so it was taken
+    client.ask(0, 1, 10); // so the message before it was taken
     while client.bundle.next_event().is_some() {}
     peer.kill();
     let since = Instant::now();
@@ -177,7 +176,7 @@ fn a_process_that_sleeps_is_woken_by_the_refusal_of_its_peers_host() {
         client.bundle.wait(Some(Duration::from_secs(10)));
         assert!(since.elapsed() < SOON, "told after {:?}", since.elapsed());
     }
-    // What was told wakes nobody again: a second of sleep takes no time of the processor.
+    // A reported loss wakes the process only once: a second of sleep takes no processor time.
     let used = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let before = used();
     std::thread::sleep(Duration::from_secs(1));
@@ -195,13 +194,13 @@ fn a_process_restarted_on_the_same_port_is_another_one() {
     let mut client = Client::of(&[there]);
     client.ask(0, 1, 10);
     client.bundle.request(client.here, 0, KEEP, &[7], b"kept").expect("mapped");
-    client.ask(0, 2, 10); // so it was taken
+    client.ask(0, 2, 10); // so the message before it was taken
     old.kill();
     let port = there.name.address.port.to_string();
     let new = Peer::start_with("server", &[], &[("WEFT_PORT", OsStr::new(&port))]);
     let successor = new.address();
     assert_eq!(successor.name.address, there.name.address);
-    // The session learns of it by the first word that it sends there.
+    // The session learns of it from the answer to the first packet that it sends there.
     let returns = client.returns.clone();
     poll_until(&mut client.bundle, "what was kept there", |_| !returns.borrow().is_empty());
     let back = returns.borrow_mut().remove(0);
@@ -219,14 +218,14 @@ fn a_process_restarted_on_the_same_port_is_another_one() {
     new.finish();
 }
 
-/// What is known of a message that was sent.
+/// The reported end of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Done,
     Returned(Certainty),
 }
 
-/// A server that is going to be killed, the file where it writes what it handles, and how each message to it ended.
+/// A server that will be killed, its log of handled messages, and how each message to it ended.
 struct Victim {
     peer: Peer,
     file: PathBuf,
@@ -241,7 +240,7 @@ impl Victim {
         *ended = Some(end);
     }
 
-    /// The numbers that it handled, as it wrote them down.
+    /// The numbers of handled messages in its log.
     fn handled(&self) -> Vec<u32> {
         let bytes = fs::read(&self.file).expect("its file");
         bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
@@ -287,7 +286,7 @@ fn messages_to_peers_killed_under_traffic_end_once_and_truly() {
         }
         let at = alive[dice.below(alive.len() as u64) as usize];
         if alive.len() % 2 == 0 {
-            // More is sent than gets there.
+            // Send more than gets there.
             victims[at].peer.stop();
             let until = Instant::now() + Duration::from_millis(50);
             while Instant::now() < until {
@@ -332,7 +331,7 @@ fn traffic(client: &mut Client, to: u32, victim: &mut Victim, dice: &mut Dice) {
     }
 }
 
-/// Notes how messages ended, for this reason if they came back. Returns how many peers were told to be lost.
+/// Records how messages ended. Those that came back must have this reason. Returns how many peers were reported lost.
 fn take_ends(client: &mut Client, victims: &mut [Victim], why: Reason) -> u32 {
     client.answers.borrow_mut().clear(); // an answer completes as well
     for back in client.returns.borrow_mut().drain(..) {
@@ -360,7 +359,7 @@ fn take_ends(client: &mut Client, victims: &mut [Victim], why: Reason) -> u32 {
     lost
 }
 
-/// What was said about each message agrees with what its receiver wrote down.
+/// Checks that the reported end of each message agrees with its receiver's log.
 fn check(victim: &Victim) {
     let handled = victim.handled();
     let all: BTreeSet<u32> = handled.iter().copied().collect();
@@ -384,11 +383,11 @@ fn check(victim: &Victim) {
         }
     }
     eprintln!("{} done, {} not delivered, {} unknown", counts[0], counts[1], counts[2]);
-    // Beside other work the window may let so little be under way that no message was sent whole: then none is in doubt.
+    // On a busy machine the window may be so small that no message was sent completely; then none is in doubt.
     assert!(counts[0] > 0 && counts[1] + counts[2] > 0, "it was killed under traffic: {counts:?}");
 }
 
-/// Waits for its turn and runs the test again over UDP, where a peer may be silent for so many milliseconds.
+/// Waits for its turn and runs the test again over UDP, with this suspicion time.
 fn with_suspicion(test: &str, milliseconds: &str) -> Option<super::support::Turn> {
     again(test, &[], &[OVER_UDP[0], OVER_UDP[1], ("WEFT_SUSPICION", milliseconds)])
 }
@@ -401,7 +400,7 @@ fn a_peer_that_stands_still_is_given_up_after_the_suspicion_time_and_is_reached_
     let times: Vec<Duration> = (0..3).map(|_| stand_still(suspicion, suspicion * 2)).collect();
     let shortest = *times.iter().min().expect("three");
     eprintln!("of {suspicion:?} of silence all was told after {times:?}");
-    // One time-out more is at most an eighth; the rest is for a machine that is not quiet.
+    // One more timeout takes at most an eighth; the rest is for a busy machine.
     assert!(shortest < suspicion + suspicion / 4, "told after {times:?}");
 }
 
@@ -416,7 +415,8 @@ fn a_peer_that_stands_still_for_half_a_minute_is_given_up_and_reached_again() {
     assert!(time < Duration::from_millis(3750), "told after {time:?}");
 }
 
-/// Stops a peer under traffic for so long, and lets it go on. Returns how long it took until all that was sent to it had ended.
+/// Stops a peer under traffic for the time `stopped`, and lets it go on. Returns how long it took until all messages to it had
+/// ended.
 fn stand_still(suspicion: Duration, stopped: Duration) -> Duration {
     let mut dice = Dice::fresh("a peer that stands still");
     let file = std::env::temp_dir().join(format!("weft-hosts-still-{}", std::process::id()));
@@ -439,7 +439,7 @@ fn stand_still(suspicion: Duration, stopped: Duration) -> Duration {
     traffic_for(&mut client, &mut victims, Duration::from_millis(100));
     victims[0].peer.stop();
     let since = Instant::now();
-    // More is sent than gets there.
+    // Send more than gets there.
     traffic_for(&mut client, &mut victims, suspicion / 4);
     let mut lost = 0;
     while lost == 0 || victims[0].sent.values().any(|(_, end)| end.is_none()) {
@@ -448,7 +448,7 @@ fn stand_still(suspicion: Duration, stopped: Duration) -> Duration {
         lost += take_ends(&mut client, &mut victims, Reason::Silent);
     }
     let time = since.elapsed();
-    // Something came a moment before it was stopped; from then on it was silent.
+    // It sent something shortly before it was stopped; from then on it was silent.
     assert!(lost == 1 && time > suspicion * 9 / 10, "{lost} losses told, after {time:?}");
     while since.elapsed() < stopped {
         client.bundle.wait(Some(stopped.saturating_sub(since.elapsed())));
@@ -483,7 +483,7 @@ fn a_peer_that_leaves_says_so_at_once_and_what_it_took() {
         let mut peer = Peer::start("server", &[]);
         let mut client = Client::of(&[peer.address()]);
         client.bundle.request(client.here, 0, KEEP, &[0], b"kept").expect("mapped");
-        client.ask(0, 1, 10); // so it was taken
+        client.ask(0, 1, 10); // so the message before it was taken
         assert_eq!(peer.ask("stop"), "stopped");
         for number in 1..20u32 {
             client.bundle.send(client.here, 0, NOTE, &[number], &[1; 300]).expect("mapped");
@@ -497,7 +497,7 @@ fn a_peer_that_leaves_says_so_at_once_and_what_it_took() {
         });
         shortest = shortest.min(since.elapsed());
         for back in returns.borrow().iter() {
-            // Of a peer that was silent nobody would know that it did not take them.
+            // If the peer were just silent, nobody could know that it did not take them.
             assert_eq!(back.certainty, Certainty::NotDelivered, "message {:?}", back.args);
             assert!(matches!(back.reason, Reason::PeerLost | Reason::NoSuchEndpoint), "{:?}", back.reason);
         }
@@ -515,6 +515,6 @@ fn a_peer_that_ends_well_is_noticed_by_who_waits_for_nothing() {
     client.ask(0, 1, 10);
     client.bundle.drain();
     peer.finish();
-    // Nothing is asked of it, so no silence would tell.
+    // No request is pending, so silence would not be noticed.
     poll_until(&mut client.bundle, "its end", |bundle| bundle.sessions() == 0);
 }

@@ -13,10 +13,10 @@ use weft::{AnyThread, Bundle, Certainty, Endpoint, Node, Reason, Settings, Share
 /// Longer than a peer may be silent.
 const COMPUTES: Duration = Duration::from_millis(4000);
 
-/// Waits for so long. Nothing may come meanwhile.
+/// Waits for this time. No message may come meanwhile.
 fn wait_in_vain(client: &mut Client, time: Duration) {
     let since = Instant::now();
-    // What came before may still end one.
+    // An earlier event may still end one wait.
     client.bundle.wait(Some(Duration::ZERO));
     while since.elapsed() < time {
         let waited = client.bundle.wait(Some(time.saturating_sub(since.elapsed())));
@@ -37,9 +37,9 @@ fn a_peer_that_computes_is_not_taken_for_dead() {
     for _ in 0..3 {
         client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
     }
-    // Its helper has them, and its program has not.
+    // Its helper has taken them, its program has not.
     poll_until(&mut client.bundle, "an acknowledgement of who computes", Bundle::is_acknowledged);
-    // What is more than a window is taken in as well, as far as it has room.
+    // More than a window is taken in as well, as far as there is room.
     for number in 0..200 {
         let (args, payload) = numbered(number);
         client.bundle.send(client.here, 0, NOTE, &args, &payload).expect("mapped");
@@ -62,7 +62,7 @@ fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
     client.ask(0, 1, 100);
     peer.say(&format!("compute {}", 2 * COMPUTES.as_millis()));
     assert_eq!(peer.hear_polling(&mut client.bundle), "computing");
-    // Small enough to have been sent whole: what is larger than the window to begin with was certainly not delivered.
+    // Small enough to be sent completely: a message larger than the initial window would certainly not be delivered.
     let (args, payload) = numbered(150);
     client.bundle.request(client.here, 0, ECHO, &args, &payload).expect("mapped");
     let since = Instant::now();
@@ -75,7 +75,7 @@ fn without_its_helper_a_peer_that_computes_is_taken_for_dead() {
     assert!(returned.args == args && returned.payload == payload);
 }
 
-/// A file in which a server notes what it handles.
+/// A file in which a server logs the messages that it handles.
 struct Log(PathBuf);
 
 impl Log {
@@ -96,7 +96,7 @@ impl Drop for Log {
     }
 }
 
-/// Messages that are sent by a program which computes from then on all arrive, though a part of the packets is lost.
+/// A program sends messages and then computes. All of them arrive, although some packets are lost.
 #[test]
 fn what_was_sent_arrives_while_its_sender_computes() {
     let Some(_turn) = over_udp("deputy::what_was_sent_arrives_while_its_sender_computes") else { return };
@@ -117,7 +117,7 @@ fn what_was_sent_arrives_while_its_sender_computes() {
             let (args, payload) = numbered(number);
             client.bundle.try_send(client.here, 0, NOTE, &args, &payload).expect("room");
         }
-        // This thread polls no more.
+        // From now on this thread does not poll.
         wait_until("all messages", || log.handled() == before + 100);
         client.bundle.drain();
         assert_eq!(client.bundle.counters().returned, 0);
@@ -133,10 +133,10 @@ fn poll_for(bundle: &mut Bundle, time: Duration) {
     }
 }
 
-/// What the handler of a server computes for, for longer than a peer may be silent.
+/// The server's handler for this computes for longer than a peer may be silent.
 const SLOW: u32 = 9;
 
-/// A server in a thread of its own that answers a request and polls until its network is asleep, and what it does then.
+/// Starts a server in a thread of its own. It answers a request, polls until its network is asleep, and then runs `then`.
 fn server_then(then: impl FnOnce(&mut Bundle) + Send + 'static) -> (Client, mpsc::Receiver<()>) {
     let (tell, told) = mpsc::channel();
     let (say, said) = mpsc::channel();
@@ -184,7 +184,7 @@ fn whoever_computes_then_waits_and_then_only_polls_is_reached() {
     client.answer();
 }
 
-/// Asleep, it looks itself when something comes, and its deputy rests; awake again, it computes before it has looked at anything else.
+/// While asleep, it polls itself when something comes, and its deputy rests. Once awake, it computes before it polls anything else.
 #[test]
 fn a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead() {
     let name = "deputy::a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead";
@@ -204,7 +204,7 @@ fn a_handler_that_computes_right_after_a_sleep_is_not_taken_for_dead() {
     assert_eq!(client.bundle.counters().sessions_lost, 0);
 }
 
-/// One thread sleeps and would be woken; the other polls, and what it handles keeps both.
+/// One thread sleeps and would be woken. The other one polls, and its handler blocks both.
 #[test]
 fn a_handler_that_computes_beside_a_thread_that_sleeps_is_not_taken_for_dead() {
     let name = "deputy::a_handler_that_computes_beside_a_thread_that_sleeps_is_not_taken_for_dead";
@@ -261,7 +261,7 @@ fn whoever_is_armed_and_computes_is_not_taken_for_dead() {
     client.answer();
 }
 
-/// The deputy notices the death; the program, which only polls afterwards, is told.
+/// The deputy notices the death. The program, which polls only afterwards, is told.
 #[test]
 fn a_death_while_the_program_computes_is_told_to_its_next_polls() {
     let Some(_turn) = over_udp("deputy::a_death_while_the_program_computes_is_told_to_its_next_polls") else { return };
@@ -277,7 +277,7 @@ fn a_death_while_the_program_computes_is_told_to_its_next_polls() {
     assert_eq!(client.returns.borrow().len(), 1);
 }
 
-/// A server that computes between making its bundle, as its word says, and the first poll.
+/// A server that computes between making its bundle, in the way that its word says, and the first poll.
 pub fn late(orders: Orders) {
     let node = Node::new().expect("node");
     let compute = || std::thread::sleep(COMPUTES + Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Networks that lose, copy, mix and damage packets, and strangers who throw whatever they have at a port.
+//! Networks that lose, duplicate, reorder and damage packets, and strangers that send garbage to a port.
 
 use super::support::{insist, over_udp, poll_until, Address, Dice, Peer};
 use super::{numbered, Client, ANSWER, ECHO, NOTE};
@@ -19,13 +19,13 @@ pub fn socket() -> UdpSocket {
     socket
 }
 
-/// What a relay does to datagrams, each to one of so many.
+/// The faults of a relay. Each hits one datagram in so many.
 #[derive(Clone, Copy)]
 pub struct Faults {
     pub one_of: u64,
 }
 
-/// What the relay did.
+/// Counts of what the relay did.
 #[derive(Default)]
 struct Done {
     relayed: AtomicU64,
@@ -33,10 +33,10 @@ struct Done {
     foreign: AtomicU64,
 }
 
-/// Stands between two processes: each takes it for the other. It drops datagrams, sends them twice, later, cut or damaged, and
-/// old ones again; and whatever passes it sends to both of them from a foreign port as well.
+/// Stands between two processes: each takes it for the other. It drops, duplicates, delays, cuts and damages datagrams, and replays
+/// old ones. It also sends every passing datagram to both of them from a foreign port.
 pub struct Relay {
-    /// What the caller takes for the server.
+    /// The port that the caller takes for the server's.
     front: u16,
     done: Arc<Done>,
     stop: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ impl Relay {
         Relay { front: port, done, stop, threads: threads.into() }
     }
 
-    /// Ends it; says how many datagrams it relayed, how many of these it harmed, and how many it sent from a foreign port.
+    /// Ends it. Returns how many datagrams it relayed, how many of these it harmed, and how many it sent from a foreign port.
     pub fn end(self) -> [u64; 3] {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -68,11 +68,11 @@ impl Relay {
     }
 }
 
-/// One of a relay's two ways.
+/// One of a relay's two directions.
 struct Way {
     by: UdpSocket,
     to: SocketAddr,
-    /// Whom the datagrams are from.
+    /// The sender of the datagrams.
     other: SocketAddr,
     foreign: UdpSocket,
     faults: Faults,
@@ -84,11 +84,11 @@ impl Way {
         let mut old: Vec<Vec<u8>> = Vec::new();
         let mut late: Option<Vec<u8>> = None;
         let send = |bytes: &[u8]| {
-            // What does not go is lost.
+            // A datagram that cannot be sent is lost.
             let _ = self.by.send_to(bytes, self.to);
         };
         while !stop.load(Ordering::Relaxed) {
-            // An error is what the kernel says of a port that is free by now.
+            // An error means that the kernel found no process at the other port.
             let Ok((bytes, _)) = from.recv_from(&mut buffer) else {
                 late.take().iter().for_each(|datagram| send(datagram));
                 continue;
@@ -198,7 +198,7 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
             let bytes = [0, 1, 39, 40, 41, 100, 1472, 9000, 60_000][roll.below(9) as usize];
             let mut garbage: Vec<u8> = (0..bytes).map(|_| roll.roll() as u8).collect();
             if bytes >= 40 && roll.below(4) > 0 {
-                // As right as a stranger can make it.
+                // As valid as a stranger can make it.
                 garbage[4] = 1;
                 garbage[5] = roll.below(6) as u8;
                 garbage[6..8].fill(0);
@@ -211,7 +211,7 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
         thrown
     });
     traffic(&mut client, 10_000);
-    // More of it while nothing is under way, and then it still works.
+    // More garbage while nothing is under way. After that, messages still work.
     std::thread::sleep(Duration::from_millis(200));
     client.ask(0, 1, 100);
     stop.store(true, Ordering::Relaxed);
@@ -223,7 +223,7 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
     peer.finish();
 }
 
-/// An empty datagram wakes the helper, and when the program looks there is nothing. It has to be woken again all the same.
+/// An empty datagram wakes the helper, and the program's poll then finds nothing. Later packets must wake it again all the same.
 #[test]
 fn a_datagram_that_is_nothing_leaves_no_program_deaf() {
     let Some(_turn) = over_udp("hostile::a_datagram_that_is_nothing_leaves_no_program_deaf") else { return };
@@ -231,7 +231,7 @@ fn a_datagram_that_is_nothing_leaves_no_program_deaf() {
     let here = bundle.endpoint(weft::Key(5)).expect("endpoint");
     bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("asked")).expect("on");
     let there = Address::of(&bundle, here);
-    // A program that polls now and then, and between its polls does something else.
+    // A program that polls from time to time, and does something else in between.
     let mut polls = |count: u32| {
         for _ in 0..count {
             bundle.poll();

@@ -1,4 +1,4 @@
-//! Checksums that leave payloads out: what two processes agree on, and what becomes of damage that UDP's checksum does not find.
+//! Checksums that leave payloads out: what two processes agree on, and what happens to damage that UDP's checksum misses.
 
 use super::hostile::{loopback, socket};
 use super::support::{contents, over_udp, Address, Peer};
@@ -15,7 +15,7 @@ use weft_wire::packet::Packet;
 
 use Integrity::{Full, Header};
 
-/// A server with this in its environment, and where it is.
+/// A server with this in its environment, and its address.
 fn server(integrity: &str) -> (Peer, Address) {
     let peer = Peer::start_with("server", &[], &[("WEFT_INTEGRITY", OsStr::new(integrity))]);
     let there = peer.address();
@@ -26,7 +26,7 @@ fn settings(integrity: Option<Integrity>) -> Settings {
     Settings { integrity, ..Settings::default() }
 }
 
-/// The channel of a server that has one peer, as it tells of it.
+/// The channel of a server that has one peer, from its status.
 fn channel_of(there: &Address) -> Network {
     let look = status::look(Duration::from_secs(10)).expect("proc");
     let epoch = format!("{:016x}", there.name.epoch.0);
@@ -58,8 +58,8 @@ fn two_processes_leave_payloads_out_only_if_both_want_it() {
     }
 }
 
-/// Stands between two processes, and flips a bit of the last byte of large packets on the way to the server. The kernel makes UDP's
-/// checksum anew.
+/// Stands between two processes, and flips a bit of the last byte of large packets on the way to the server. The kernel computes
+/// UDP's checksum again.
 struct Relay {
     front: u16,
     stop: Arc<AtomicBool>,
@@ -69,7 +69,7 @@ struct Relay {
 }
 
 impl Relay {
-    /// Flips in one of so many.
+    /// Flips a bit in one packet of `one_of`.
     fn start(client: u16, server: u16, one_of: u64) -> Relay {
         let (front, back, stop) = (socket(), socket(), Arc::new(AtomicBool::new(false)));
         let port = front.local_addr().expect("bound").port();
@@ -90,7 +90,7 @@ impl Relay {
                         packet[bytes - 1] ^= 1;
                         flipped.fetch_add(1, Ordering::Relaxed);
                     }
-                    // What does not go is lost.
+                    // A packet that cannot be sent is lost.
                     let _ = by.send_to(packet, loopback(to));
                 }
             })
@@ -99,7 +99,7 @@ impl Relay {
         Relay { front: port, stop, flipped, covered_in_part, threads: threads.into() }
     }
 
-    /// Ends it; says how many packets it changed, and how many were covered in part.
+    /// Ends it. Returns how many packets it changed, and how many were only partly covered by a checksum.
     fn end(self) -> [u64; 2] {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));

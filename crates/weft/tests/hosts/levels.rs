@@ -12,7 +12,7 @@ use weft::{Bundle, Event, MessageKind, Node, Outgoing, Reliability, Service};
 const UNRELIABLE: Service = Service { reliability: Reliability::Unreliable, is_ordered: false };
 const RECEPTION: Service = Service { reliability: Reliability::Reception, is_ordered: false };
 
-/// Takes numbered messages, each once at the most, in any order. Told `taken`, it says how many.
+/// Takes numbered messages, each at most once, in any order. On `taken` it reports how many.
 pub fn taker(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -32,7 +32,7 @@ pub fn taker(orders: Orders) {
     });
 }
 
-/// Sends those of these numbers, waiting for room.
+/// Sends the messages with these numbers, waiting for room.
 fn send(client: &mut Client, numbers: Range<u32>, asks: bool) {
     for number in numbers {
         let (args, payload) = numbered(number);
@@ -52,7 +52,8 @@ fn unreliable_messages_over_a_bad_network_come_once_at_the_most_and_never_back()
     client.bundle.set_service(client.here, UNRELIABLE).expect("an endpoint");
     const COUNT: u32 = 20_000;
     const PORTION: u32 = 100;
-    // In portions that are waited for: what is lost is what the network loses, and not what comes while the taker has no processor.
+    // In portions, waiting after each: so only the network loses messages, and none are lost because the taker has no processor
+    // time.
     for portion in 0..COUNT / PORTION {
         send(&mut client, portion * PORTION..(portion + 1) * PORTION, false);
         poll_until(&mut client.bundle, "all to be acknowledged or given up", |bundle| bundle.is_acknowledged());
@@ -100,7 +101,7 @@ fn unreliable_messages_through_memory_all_come_and_to_who_is_dead_none_comes_bac
     assert!(client.returns.borrow().is_empty());
 }
 
-/// What is said to be received was in the program's hands, whatever becomes of it then; all else comes back.
+/// Messages reported as received have reached the program. All others come back.
 fn received_or_back(dice: &mut Dice) {
     let mut peer = Peer::start("taker", &[]);
     let there = peer.address();

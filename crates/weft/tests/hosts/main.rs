@@ -83,9 +83,10 @@ impl Stream {
     }
 }
 
-/// A server. Its first word says how many endpoints it has (one if there is none); to the file that its second word names it
-/// writes the numbers that it handles. Told `stop`, it does not poll any more; told `drop` then, it drops its bundle;
-/// told `compute …`, it does not poll for so many milliseconds; told `sessions`, it says how many it has, and its count of violations; told `link …`, `addr …` or `route …`, it says that to `ip`.
+/// A server. Its first word is its number of endpoints (default one); its second word names a file to which it writes the numbers
+/// of the messages that it handles. Orders: `stop` ends polling, and `drop` after that drops the bundle; `compute …` stops polling
+/// for that many milliseconds; `sessions` reports the number of sessions and of violations; `link …`, `addr …` and `route …` are
+/// passed to `ip`.
 fn server(orders: Orders) {
     let count = orders.words.first().map_or(1, |word| word.parse().expect("a number"));
     let file = orders.words.get(1).map(|path| OpenOptions::new().append(true).open(path).expect("a file"));
@@ -104,7 +105,7 @@ fn server(orders: Orders) {
         if let Some((to, (args, payload))) = next {
             let here = first.expect("it was sent to one");
             if home.replace(to) != Some(to) {
-                // The key of who sends these is its endpoint's number.
+                // The key of the sender of these is its endpoint's number.
                 bundle.map(here, 0, to, Key(to.endpoint.0.into())).expect("map");
             }
             bundle.send(here, 0, SENT_BACK, &args, &payload).expect("mapped, and small");
@@ -140,12 +141,12 @@ fn server(orders: Orders) {
     while orders.wait().is_some() {}
 }
 
-/// What a server's handlers share.
+/// State shared by a server's handlers.
 #[derive(Clone)]
 struct Log {
     /// The numbers of messages that were handled: each is written before its handler returns.
     file: Option<Rc<File>>,
-    /// Who is to be sent what.
+    /// Messages to send back, with their destinations.
     back: Rc<RefCell<VecDeque<(Name, Contents)>>>,
 }
 
@@ -235,7 +236,7 @@ impl Client {
         answers.borrow_mut().pop_front().expect("just there")
     }
 
-    /// A request of this size is answered.
+    /// Sends a request of this size and checks the answer.
     fn ask(&mut self, to: u32, seed: u32, bytes: usize) {
         let (args, payload) = contents(seed, seed as usize % 17, bytes);
         self.bundle.request(self.here, to, ECHO, &args, &payload).expect("mapped");

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Key, MessageKind, Outgoing};
 
-/// What one packet carries on loopback, less and more than that, and what only many do.
+/// Sizes around what one packet carries on loopback, and sizes that need many packets.
 const SIZES: [usize; 16] = [0, 1, 7, 8, 64, 65, 1200, 1472, 4096, 8192, 8900, 8972, 9001, 16_384, 65_535, 65_536];
 
 #[test]
@@ -64,7 +64,7 @@ fn many_endpoints_share_a_channel_and_are_told_apart() {
     peer.finish();
 }
 
-/// Sends so many numbered one-way messages, takes as many, and asks now and then.
+/// Sends a number of numbered one-way messages, takes as many, and sends a request from time to time.
 fn exchange(client: &mut Client, count: u32, taken: &Stream) {
     for number in 0..count {
         let (args, payload) = numbered(number);
@@ -79,7 +79,7 @@ fn exchange(client: &mut Client, count: u32, taken: &Stream) {
     assert_eq!(client.bundle.counters().returned, 0);
 }
 
-/// One of two that send to each other at once.
+/// One of two processes that send to each other at once.
 pub fn streamer(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let mut client = Client::of(&[there]);
@@ -114,7 +114,7 @@ fn two_stream_to_each_other_at_once() {
     client.bundle.map(client.here, 0, there.name, there.key).expect("map");
     exchange(&mut client, COUNT, &taken);
     assert_eq!(peer.hear_polling(&mut client.bundle), "done");
-    // Each may have opened a stream before it heard of the other's.
+    // Each may have opened a stream before it learned of the other's.
     assert!(client.bundle.sessions() <= 2, "whoever called first");
     peer.finish();
 }
@@ -136,7 +136,7 @@ fn a_flood_arrives_in_order_and_each_message_once() {
     peer.finish();
 }
 
-/// The kernel keeps 208 KiB for an ordinary user's socket, its own overhead included, and drops what is beyond.
+/// The kernel buffers 208 KiB for an ordinary user's socket, including its own overhead, and drops packets beyond that.
 #[test]
 fn a_flood_of_the_largest_messages_loses_none_whatever_the_kernel_keeps() {
     let name = "messages::a_flood_of_the_largest_messages_loses_none_whatever_the_kernel_keeps";
@@ -194,7 +194,7 @@ fn a_peer_that_is_stopped_for_a_second_loses_nothing() {
     peer.finish();
 }
 
-/// As when a machine is suspended: much time has passed for both, and one of them wakes up a moment later.
+/// As when a machine is suspended: much time has passed for both, and one of them wakes up slightly later.
 #[test]
 fn two_that_are_stopped_together_go_on_together() {
     let Some(_turn) = over_udp("messages::two_that_are_stopped_together_go_on_together") else { return };
@@ -213,7 +213,7 @@ fn two_that_are_stopped_together_go_on_together() {
     server.finish();
 }
 
-/// Asks without a pause from the first order to the second, and says how many sessions were lost.
+/// Sends requests without a pause from the first order to the second, and reports how many sessions were lost.
 pub fn asker(orders: Orders) {
     let mut client = Client::of(&[Address::parse(&orders.words[0])]);
     client.ask(0, 1, 10);
@@ -257,6 +257,6 @@ fn bundles_of_one_process_call_each_other_at_once() {
             asked[at] = asked[at] || bundles[at].try_request(ends[at], 0, ECHO, &[], b"").is_ok();
         }
     }
-    // Each may have opened a stream before it heard of the other's.
+    // Each may have opened a stream before it learned of the other's.
     assert!(bundles.iter().all(|b| b.sessions() <= 2));
 }

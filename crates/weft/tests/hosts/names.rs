@@ -1,4 +1,4 @@
-//! What names carry, and what is said where the settings cannot be.
+//! The addresses that names carry, and the errors for invalid settings.
 
 use super::support::{again, over_udp, poll_until, tell, Address, Orders, Peer};
 use super::{Client, ECHO};
@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use weft::{Bundle, Certainty, HostAddress, Key, Name, Node, Reason};
 use weft_wire::Epoch;
 
-/// Opens a node and a bundle, and says the port of its name, or what was wrong.
+/// Opens a node and a bundle, and reports the port of its name, or the error.
 pub fn opener(_: Orders) {
     let opened = Node::new().and_then(|node| {
         let mut bundle = Bundle::new(&node)?;
@@ -21,7 +21,7 @@ pub fn opener(_: Orders) {
     }
 }
 
-/// What is said with this environment.
+/// The report of an opener with this environment.
 fn said(environment: &[(&str, &str)]) -> String {
     let environment: Vec<(&str, &OsStr)> = environment.iter().map(|(name, value)| (*name, OsStr::new(value))).collect();
     let peer = Peer::start_with("opener", &[], &environment);
@@ -39,7 +39,7 @@ fn a_port_in_use_is_told_with_the_way_out() {
     for part in [&port.to_string(), "127.0.0.1", "in use", "WEFT_PORT"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    // Of a range the first free one is taken; the one behind it may be in use as well.
+    // From a range the first free port is taken; the next one may be in use as well.
     let line = said(&[("WEFT_PORT", &format!("{port}-{}", port.saturating_add(50)))]);
     let got: u16 = line.parse().unwrap_or_else(|_| panic!("{line}"));
     assert!(got > port && got <= port.saturating_add(50), "{got}");
@@ -74,7 +74,7 @@ fn without_a_network_names_carry_no_address_and_this_host_is_reached() {
     let local = Peer::start("server", &[]);
     let there = local.address();
     assert_eq!(there.name.address, HostAddress::NONE);
-    // A name of another host: of another life, and with an address.
+    // A name of another host: with another epoch and an address.
     let ip = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let address = HostAddress { ip, port: silent.local_addr().expect("bound").port() };

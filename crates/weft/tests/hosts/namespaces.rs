@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 use weft::{HostAddress, MessageKind, Outgoing};
 
-/// The interface in each of the two. What begins with `veth` is taken for a container's.
+/// The interface in each of the two. A name that begins with `veth` would be taken for a container's.
 const INTERFACE: &str = "weft0";
 
 pub fn ip(arguments: &str) {
@@ -15,7 +15,7 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Waits until an interface is told to have its carrier, which the kernel does when it finds the time.
+/// Waits until the kernel reports the interface's carrier, which can take a moment.
 pub fn wait_for_carrier(interface: &str) {
     let start = Instant::now();
     let is_up = || {
@@ -40,7 +40,7 @@ pub fn far(orders: Orders) {
     super::server(orders);
 }
 
-/// How a network namespace is had here, if at all; with these further options of `unshare`.
+/// The command that makes a network namespace here, if there is one, with these further options of `unshare`.
 pub fn unshare(options: &[&'static str]) -> Option<Vec<&'static str>> {
     let ways: [&[&str]; 2] = [&["unshare", "--net"], &["unshare", "--user", "--map-root-user", "--net"]];
     let works = |way: &Vec<&str>| {
@@ -66,11 +66,11 @@ struct Sides {
 }
 
 impl Sides {
-    /// Here and there have these addresses, with the way to the rest of the world over each other.
+    /// The two sides have these addresses, and each is the other's default route.
     fn of([here, there]: [&str; 2], bits: u32) -> Sides {
         let mut far = start_far();
         ip(&format!("link add {INTERFACE} type veth peer name {INTERFACE} netns {}", far.id()));
-        // No time is lost with asking whether somebody else has an address of IPv6.
+        // Skip IPv6 duplicate address detection, which takes time.
         let no_doubt = if bits == 64 { " nodad" } else { "" };
         let set_up = |own: &str, other: &str| {
             [
@@ -86,7 +86,7 @@ impl Sides {
         set_up(here, there).iter().for_each(|order| ip(order));
         far.say("serve");
         let address = far.address();
-        // The address that names carry by themselves is the one with the way to the rest of the world.
+        // By default names carry the address with the default route.
         assert_eq!(ip_of(address.name.address), there);
         let client = Client::of(&[address]);
         assert_eq!(ip_of(client.bundle.name(client.here).expect("name").address), here);
@@ -99,7 +99,7 @@ impl Sides {
         for round in 0..rounds {
             client.ask(0, round, [0, 100, 1400, 8192, 65_536][round as usize % 5]);
         }
-        // Many at once, for they go otherwise: as one datagram that the kernel cuts.
+        // Many at once, because these go differently: as one datagram that the kernel splits.
         let (args, payload) = contents(1, 3, 30_000);
         for _ in 0..rounds {
             let message = Outgoing { op: ECHO, args: &args, payload: &payload, completion: None };
@@ -118,7 +118,7 @@ pub fn ip_of(address: HostAddress) -> String {
     std::net::Ipv6Addr::from(address.ip).to_canonical().to_string()
 }
 
-/// Talks over a path of 1,500 bytes, over one that suddenly carries less, on either side, and over the old one again.
+/// Talks over a path of 1,500 bytes, then over one whose MTU suddenly shrinks on either side, then over the old one again.
 fn talk_between(test: &str, addresses: [&str; 2], bits: u32) {
     let Some(way) = unshare(&[]) else {
         let _turn = turn(test);
@@ -149,7 +149,8 @@ fn two_namespaces_talk_over_ipv6_while_the_path_shrinks() {
     talk_between("namespaces::two_namespaces_talk_over_ipv6_while_the_path_shrinks", ["fd77::1", "fd77::2"], 64);
 }
 
-/// A process that is killed while much is under way, on a host that lives on. Its kernel refuses few packets in a second.
+/// A process is killed while much is under way, on a host that lives on. That host's kernel limits the refusals that it sends per
+/// second.
 #[test]
 fn a_process_that_is_killed_in_another_namespace_is_noticed_soon() {
     let test = "namespaces::a_process_that_is_killed_in_another_namespace_is_noticed_soon";

@@ -13,7 +13,7 @@ use weft_wire::setup::Message;
 /// A key that is not the server's.
 const OTHER: Key = Key(0x0bad_0bad);
 
-/// Calls a server once. What became of the request: its answer, or why it came back.
+/// Calls a server once. `None` if the request is answered, else why it came back.
 fn ask(there: &Address, key: Key, is_unproven: bool) -> Option<Reason> {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -49,7 +49,7 @@ fn processes_of_our_user_need_no_key_where_an_endpoint_says_so() {
                 assert_eq!(ask(&there, key, is_unproven), expected, "{word}, {}, unproven: {is_unproven}", key.0);
             }
         }
-        // The endpoint cannot show that it knows another key, so it is not believed unless that is waived.
+        // The endpoint cannot prove that it knows another key, so the caller rejects it unless the proof is waived.
         let insisting = if without.is_none() { Some(Reason::WrongOwner) } else { without };
         assert_eq!([false, true].map(|is_unproven| ask(&there, OTHER, is_unproven)), [insisting, without], "{word}");
         expect_back(&mut peer, before, word);
@@ -74,7 +74,7 @@ fn processes_of_other_hosts_need_no_key_where_everybody_is_admitted() {
     }
 }
 
-/// Another user's process, which calls with no key, and with the right one.
+/// A process of another user, which calls without a key, and with the right one.
 pub fn visitor(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     if !become_foreigner() {
@@ -116,14 +116,14 @@ fn sessions_without_a_key_come_in_a_burst_and_leave_callers_with_the_key_alone()
     let guest = Address { key: Key::NONE, ..there };
     let (mut sockets, mut refused) = (Vec::new(), 0);
     for number in 0.. {
-        // Each is of a life of its own.
+        // Each caller has its own epoch.
         let me = Name { epoch: weft_wire::Epoch(me.epoch.0 ^ (number + 1)), ..me };
         let _life = raw::listen(me.epoch);
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &raw::hello(&me, &guest).to_bytes());
         match raw::hear(&socket) {
             Said::Message(Message::Accept { .. }, _) => sockets.push(socket),
-            // Four places are set aside at a time, and the server fills them up.
+            // Four places are set aside at a time, and the server refills them.
             said => {
                 assert_eq!(said.refusal(), Some(Reason::NoRoom), "{said:?}");
                 refused += 1;

@@ -1,5 +1,5 @@
 //! Processes of a user namespace whose users are a range of this one's (subuid), as in rootless containers that share the
-//! host's network. Root makes it; where there is no root, there is none.
+//! host's network. Only root can make it, so other users skip the test.
 
 use crate::support::{contents, left_out, poll_until, returns_of, tell, turn, wait_until, Address, Orders, Peer};
 use crate::users::{exchange, open_bundle};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use weft::{Certainty, Reason, Uid};
 
-/// The user in there, and where the range begins out here.
+/// The user inside, and where the range begins outside.
 const INSIDE: u32 = 5;
 const RANGE: u32 = 100_000;
 
@@ -20,7 +20,7 @@ struct Container {
 }
 
 impl Container {
-    /// `None`, and said, if it may not be made.
+    /// `None`, with a report, if this user may not make it.
     fn make() -> Option<Container> {
         let holder = Command::new("unshare").args(["--user", "cat"]).stdin(Stdio::piped()).spawn().expect("unshare");
         let program = std::env::temp_dir().join(format!("weft-container-{}", std::process::id()));
@@ -46,7 +46,7 @@ impl Container {
         Some(container)
     }
 
-    /// Another process of this program in there.
+    /// Starts another process of this program inside.
     fn start(&self, role: &str, words: &[&str]) -> Peer {
         let mut command = Command::new("nsenter");
         let user = INSIDE.to_string();
@@ -64,7 +64,7 @@ impl Drop for Container {
     }
 }
 
-/// In there: calls, and is called.
+/// The process inside: calls, and is called.
 pub fn contained(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let (mut bundle, here, answers) = open_bundle();
@@ -92,7 +92,7 @@ fn processes_of_a_container_with_users_of_its_own_call_and_are_called() {
     assert_eq!(returns.borrow().first().map(|back| back.reason), None, "called from outside");
     exchange(&mut bundle, here, &answers);
     assert_eq!(bundle.sessions(), 1, "both ways over the session that the other side made");
-    // Who admits its own user only does not call there: it is another user's.
+    // An endpoint that admits only its own user cannot call there, because that process is another user's.
     let closed = bundle.endpoint_with_random_key().expect("endpoint");
     let returns = returns_of(&mut bundle, closed);
     bundle.map(closed, 0, there.name, there.key).expect("map");

@@ -1,5 +1,5 @@
-//! Strangers and peers that make a system call of ours take as long as they want: by a page that never comes, and by descriptors whose
-//! close lingers. Others are set up meanwhile, and polls return.
+//! Strangers and peers that make a system call of ours take as long as they want, with a page that never comes or with descriptors
+//! whose close lingers. Meanwhile other sessions are set up, and polls return.
 
 use crate::hostile::give;
 use crate::support::raw::{self, Said};
@@ -101,11 +101,11 @@ fn callers_whose_memory_cannot_be_read_to_the_end_delay_nobody() {
         let mut client = Client::new(there);
         eprintln!("with {number} callers that are still being read, a new client waited {:?}", client.ask(1));
     }
-    // And those who waited before are not the last ones.
+    // The calls that waited are not the last ones to succeed.
     let mut clients: Vec<Client> = (0..3).map(|_| Client::new(there)).collect();
     clients.iter_mut().for_each(|client| _ = client.ask(1));
     drop(clients);
-    // Its death ends the reads, and what was kept for them.
+    // Its death ends the reads and frees what was kept for them.
     drop(never);
     expect_back(&mut peer, before, "callers that could not be read to the end");
     peer.finish();
@@ -136,7 +136,7 @@ fn a_callee_whose_memory_cannot_be_read_to_the_end_delays_no_poll() {
     assert_eq!(never.ask(&format!("say {}", hex(&challenge.to_bytes()))), "said");
     client.bundle.poll();
     client.ask(1);
-    // Nobody waits for the read either when the bundle goes.
+    // Dropping the bundle does not wait for the read either.
     drop(client);
     drop(never);
     peer.finish();
@@ -177,7 +177,7 @@ fn a_callee_may_refuse_while_its_memory_is_read() {
     peer.finish();
 }
 
-/// A TCP socket whose last close takes [`LINGER`], and what ends that.
+/// A TCP socket whose last close takes [`LINGER`], and its peer, whose close ends that.
 pub fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
@@ -189,7 +189,7 @@ pub fn lingering() -> (OwnedFd, TcpStream) {
     (full.into(), other)
 }
 
-/// Begins this program as if on a kernel that cannot refuse descriptors.
+/// Starts this program as if on a kernel that cannot refuse descriptors.
 fn on_an_old_kernel() -> Command {
     let mut command = Command::new("python3");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/old_kernel.py"));
@@ -208,26 +208,26 @@ pub fn start_on(is_old: bool) -> (Peer, Census, Address, Name) {
     (peer, before, there, raw::nobody(&there.name))
 }
 
-/// How descriptors come to where they do not belong.
+/// Ways to send descriptors that do not belong there.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// A stranger says nonsense with them.
+    /// A stranger sends nonsense with them.
     Nonsense,
-    /// A stranger says something empty, then nonsense with them: what is empty looks like the end.
+    /// A stranger sends an empty message, which looks like the end, and then nonsense with them.
     BehindNothing,
     /// They come with a hello.
     Hello,
-    /// A ready has one more than there should be.
+    /// A ready has one too many.
     TooMany,
     /// A ready has them in place of memory.
     Wrong,
-    /// A ready has one in place of what wakes the peer, and the session ends.
+    /// A ready has one in place of the waker, and the session ends.
     Waker,
-    /// They come behind a ready, and the session ends.
+    /// They come after a ready, and the session ends.
     Behind,
 }
 
-/// Forks as a word says; parent and child each serve one endpoint in a node of their own.
+/// Forks on order; parent and child each serve one endpoint in a node of their own.
 pub fn forker(orders: Orders) {
     let (mut bundle, here) = open_one();
     tell(Address::of(&bundle, here));
@@ -271,7 +271,7 @@ fn a_child_that_is_forked_while_closes_linger_is_called() {
     let mut peer = Peer::start_by(on_an_old_kernel(), "forker", &[], &[]);
     let there = peer.address();
     let mut others = Vec::new();
-    // Until nobody is accepted any more.
+    // Until no more strangers are accepted.
     let is_closer = |name: &String| name.trim() == "weft-closer";
     wait_until("64 closes that linger", || {
         let me = raw::nobody(&there.name);
@@ -292,7 +292,7 @@ fn descriptors_whose_close_lingers_delay_nobody() {
         let (mut peer, before, there, me) = start_on(is_old);
         let mut sent = 0;
         for way in [Way::Nonsense, Way::BehindNothing, Way::Hello, Way::TooMany, Way::Wrong, Way::Waker, Way::Behind] {
-            // Each in a name of its own: who has a session is told to join it.
+            // Each under its own name: a caller that has a session is told to join it.
             let names = (0..3).map(|n| Name { epoch: Epoch(me.epoch.0.wrapping_add(n)), ..me });
             let others: Vec<TcpStream> = names.filter_map(|me| send_lingering(way, &peer, &there, &me)).collect();
             sent += others.len();
@@ -309,12 +309,12 @@ fn descriptors_whose_close_lingers_delay_nobody() {
     }
 }
 
-/// Gives our copy up. If it is the last one, for the other side was faster, its close takes as long.
+/// Closes our copy. If the other side was faster this is the last one, and its close lingers.
 pub fn let_go(full: OwnedFd) {
     std::thread::spawn(move || drop(full));
 }
 
-/// Sends one of them to a server, which has the last copy then. `None` if the kernel refuses.
+/// Sends such a descriptor to a server, which then has the last copy. `None` if the kernel refuses.
 fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<TcpStream> {
     let (full, other) = lingering();
     let fds = [full.as_fd(); 4];
@@ -351,7 +351,7 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
                     let page = BellPage::create().expect("page");
                     let ready = Message::Ready { ring: lanes.geometry(), bell: 0 };
                     let sent = raw::say_with(&socket, &ready.to_bytes(), &[memory.as_fd(), page.fd(), fds[0]]);
-                    // Until it has been received, whatever becomes of it.
+                    // Wait until it has been received.
                     std::thread::sleep(Duration::from_millis(20));
                     sent
                 }
@@ -371,7 +371,7 @@ fn send_lingering(way: Way, peer: &Peer, there: &Address, me: &Name) -> Option<T
     sent.is_ok().then_some(other)
 }
 
-/// A bundle that calls us by a name that is like the server's, our end of the line, and a challenge that is right.
+/// A bundle that calls us by a name like the server's, our end of the connection, and a correct challenge.
 fn called(there: &Address) -> (Bundle, OwnedFd, Message) {
     let squatted = raw::nobody(&there.name);
     let listener = raw::listen(squatted.epoch);
@@ -420,7 +420,7 @@ fn polls_return_though_a_callee_sends_descriptors_whose_close_lingers() {
     peer.finish();
 }
 
-/// What each thread of a process is called.
+/// The names of a process's threads.
 fn threads_of(process: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives").flatten();
     threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok()).collect()

@@ -1,4 +1,4 @@
-//! Strangers that say something like the messages of the set-up, in any order, with any descriptors.
+//! Strangers that send messages similar to those of a set-up, in any order, with any descriptors.
 
 use crate::support::raw::{self, DESCRIPTORS_MOST};
 use crate::support::{long_turn, turn, Address, Dice};
@@ -12,10 +12,10 @@ use weft_wire::proof::{KeyProof, Side};
 use weft_wire::setup::{Geometry, Hello, Message, Nonce, MESSAGE_BYTES};
 use weft_wire::BundleId;
 
-/// Connections that stay open, the oldest of which is closed for the next: more than are heard at a time.
+/// Number of connections kept open; a new one replaces the oldest. More than the server serves at a time.
 const KEPT: usize = 300;
 
-/// Messages between two questions of an honest client.
+/// Messages between two requests of an honest client.
 const ASK_EVERY: u64 = 2048;
 
 /// One of the messages, right or nearly.
@@ -44,7 +44,7 @@ fn message(dice: &mut Dice, me: &Name, there: &Address) -> [u8; MESSAGE_BYTES] {
         _ => Message::Wake,
     };
     let mut bytes = message.to_bytes();
-    // Half of them as they are.
+    // Half of them stay unchanged.
     for _ in 0..dice.below(8).saturating_sub(4) {
         bytes[dice.below(MESSAGE_BYTES as u64) as usize] = dice.roll() as u8;
     }
@@ -61,7 +61,7 @@ fn descriptors() -> Vec<OwnedFd> {
     vec![ring, page, raw::waker(), null.into()]
 }
 
-/// Says so many messages at the set-up socket of a server, which an honest client asks meanwhile.
+/// Sends this many messages to the set-up socket of a server, while an honest client sends requests.
 fn knock(messages: u64) {
     let (mut peer, before, there, me) = start();
     let mut client = Client::new(there);
@@ -87,7 +87,7 @@ fn knock(messages: u64) {
             }
         }
         if dice.below(2) == 0 {
-            // What it is answered is never read.
+            // The answers are never read.
             kept.push_back(socket);
             if kept.len() > KEPT {
                 kept.pop_front();
@@ -100,7 +100,7 @@ fn knock(messages: u64) {
     }
     let most: usize = peer.ask("most").parse().expect("a number");
     eprintln!("{said} messages; {most} descriptors at most in a server that had {with_client:?}");
-    // Sessions of those that made no mistake are among them.
+    // These include sessions of strangers whose messages were valid.
     assert!(most <= with_client.descriptors + 3 * KEPT, "{most} descriptors");
     drop(kept);
     client.ask(1);

@@ -20,11 +20,11 @@ pub struct ByHand {
     pub socket: OwnedFd,
     /// Ours to write records into.
     producer: Producer<MapMem>,
-    /// The same memory, to write anything into.
+    /// The same memory, for arbitrary writes.
     ring: File,
     bytes: u64,
     bells: File,
-    /// What the victim writes into, and its memory.
+    /// The ring that the victim writes into, and its memory.
     consumer: Consumer<MapMem>,
     own: File,
 }
@@ -54,7 +54,7 @@ impl ByHand {
         ByHand::of(socket, ring, fds, consumer, own)
     }
 
-    /// With the ring and bell page that the victim gave, and those that it was given.
+    /// Makes a session of the ring and bell page that the victim gave, and those that it was given.
     fn of(socket: OwnedFd, ring: Geometry, fds: Vec<OwnedFd>, consumer: Consumer<MapMem>, own: File) -> ByHand {
         let mut fds = fds.into_iter();
         let (ring_fd, bell_fd) = (fds.next().expect("a ring"), fds.next().expect("a bell page"));
@@ -82,13 +82,13 @@ impl ByHand {
         found.expect("awaited")
     }
 
-    /// A request on the flow that was opened first, and a ring of the bell.
+    /// Writes a request on the flow that was opened first, and rings the bell.
     pub fn request(&mut self, op: u8) {
         self.producer.push(Head { op, ..Head::new(Kind::Request) }, &[], &[]).expect("room");
         self.bells.write_at(&[1; 128], 0).expect("write");
     }
 
-    /// A flow that is right, so that what follows gets deeper.
+    /// Opens a valid flow, so that later attacks get further.
     pub fn open(&mut self, there: &Address) {
         let open = Open::to(&there.name, EndpointId(0), there.key, weft::Uid(0));
         self.producer.push(Head::new(Kind::Open), &open.to_args(), &[]).expect("room");
@@ -110,7 +110,7 @@ pub fn give(socket: &OwnedFd, is_trusted: bool, message: impl Fn(Geometry) -> Me
     (Consumer::new(MapMem::new(ring, lanes), lanes), own)
 }
 
-/// Attacks in a way that the first word says, with so many writes.
+/// Attacks in the way that the first word says, with the given number of writes.
 pub fn hostile(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     let (way, writes): (&str, u64) = (&orders.words[1], orders.words[2].parse().expect("a number"));
@@ -138,7 +138,7 @@ pub fn hostile(orders: Orders) {
             }
         }
         if way == "deserter" {
-            // Says that it is dead, and writes on.
+            // Pretends to be dead, and keeps writing.
             drop(std::mem::replace(&mut session.socket, raw::listen(me.epoch)));
             let since = Instant::now();
             while since.elapsed() < Duration::from_millis(100) {
@@ -151,13 +151,13 @@ pub fn hostile(orders: Orders) {
 
 pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
     match way {
-        // Anything anywhere, most of it where the victim looks.
+        // Random bytes anywhere, mostly where the victim reads.
         "noise" => {
             let reach = if dice.below(4) == 0 { s.bytes } else { 4096 };
             let at = dice.below(reach - 8) & if dice.below(2) == 0 { !63 } else { !0 };
             s.ring.write_at(&dice.roll().to_le_bytes(), at).expect("write");
         }
-        // Headers that are within their limits and lie about everything else.
+        // Headers that are within their limits but wrong in everything else.
         "headers" => {
             let kind = [Kind::Open, Kind::Send, Kind::Request, Kind::Reply, Kind::Ended, Kind::Return, Kind::Credit];
             let few =
@@ -173,14 +173,14 @@ pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
             let payload = vec![1; dice.below(400) as usize];
             let _ = s.producer.push(head, &args, &payload);
         }
-        // Lengths: raw header words at the line that comes first, in all shapes.
+        // Lengths: raw header words of all shapes at the first line.
         "lengths" => {
             let word = dice.below(70_000) | (1 + dice.below(10)) << 32 | dice.below(18) << 48;
             let line = 4 + dice.below(12);
             s.ring.write_at(&dice.below(1 << 20).to_le_bytes(), line * 64 + 8).expect("write");
             s.ring.write_at(&word.to_le_bytes(), line * 64).expect("write");
         }
-        // Requests that are right, and lies about how far the answers were read.
+        // Valid requests, but wrong cursors for how far the answers were read.
         "cursor" => {
             let slot = dice.below(32) as u16;
             let head = Head { op: ECHO, slot, ..Head::new(Kind::Request) };
@@ -200,13 +200,13 @@ pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
             s.own.write_at(&(dice.below(2) as u32).to_le_bytes(), 128).expect("write");
             let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &[1; 30]);
         }
-        // Nothing to anybody, with as much of the processor.
+        // No attack, but the same processor load.
         "compute" => _ = (0..100).map(|_| dice.roll()).fold(0, u64::wrapping_add),
-        // Bells without cause.
+        // Rings without cause.
         "idle bells" => s.bells.write_at(&[1; 4096], 0).map(drop).expect("write"),
         // Wake-ups without cause.
         "wakes" => _ = raw::say(&s.socket, &Message::Wake.to_bytes()),
-        // Pages that are taken away.
+        // Removed pages.
         "holes" => {
             let (at, flags) =
                 (dice.below(s.bytes / 4096) * 4096, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
@@ -214,7 +214,7 @@ pub fn attack(way: &str, s: &mut ByHand, dice: &mut Dice) {
             rustix::fs::fallocate(&s.own, flags, at % (512 << 10), 4096).expect("a hole");
             let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &vec![3; 20_000]);
         }
-        // Messages that are right and change while they are read.
+        // Valid messages that change while they are read.
         "changing" => {
             let _ = s.producer.push(Head { op: SUM, ..Head::new(Kind::Send) }, &[], &vec![3; 20_000]);
             s.ring.write_at(&dice.roll().to_le_bytes(), dice.below(s.bytes - 8)).expect("write");

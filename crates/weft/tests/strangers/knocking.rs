@@ -21,7 +21,7 @@ fn half_messages_garbage_and_other_versions_are_dropped() {
     let mut dice = Dice::fresh("garbage");
     for length in 0..=300 {
         let random: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
-        // The beginning of a right one, cut or drawn out, and nothing but noise.
+        // A valid message, cut or extended, and pure noise.
         let mut likely = good.to_vec();
         likely.resize(length, 7);
         for bytes in [random, likely] {
@@ -45,14 +45,14 @@ fn half_messages_garbage_and_other_versions_are_dropped() {
         assert_eq!(raw::hear(&socket).refusal(), Some(Reason::Version), "version {version}");
         raw::expect_end(&socket, "another version");
     }
-    // Every message but a hello, and a hello with one bit wrong.
+    // Every message except a hello, and a hello with one wrong bit.
     for bit in 0..MESSAGE_BYTES * 8 {
         let mut bytes = good;
         bytes[bit / 8] ^= 1 << (bit % 8);
         let socket = raw::connect(&there.name).expect("connect");
         raw::say(&socket, &bytes);
         match raw::hear(&socket) {
-            // Bits that say nothing: the proof is of all others.
+            // Unused bits: the proof covers all others.
             Said::Message(Message::Accept { .. }, _) => assert!([7, 101, 102, 103].contains(&(bit / 8)), "bit {bit}"),
             said => assert!(said.refusal().is_some(), "bit {bit}: {said:?}"),
         }
@@ -137,22 +137,22 @@ fn a_hundred_thousand_descriptors_are_not_taken() {
     }
     while !are_refused && sent < 100_000 {
         let socket = raw::connect(&there.name).expect("connect");
-        // With the first message, and behind it in the queue.
+        // With the first message, and with later ones in the queue.
         for bytes in [&wrong[..], b"half", &wrong[..]] {
             match raw::say_with(&socket, bytes, &many) {
                 Ok(()) => sent += many.len(),
-                // The kernel's bound on descriptors under way, for who has no privilege; or the server has hung up.
+                // The kernel's bound on descriptors under way for unprivileged users; or the server has hung up.
                 Err(_) => refused += 1,
             }
         }
-        // It says no without looking at the rest; if what came first did not come, nothing is to be heard.
+        // The server refuses without reading the rest. If the first message did not arrive, there is no answer.
         while !matches!(raw::hear(&socket), Said::End) {}
         assert!(refused < 100_000, "{sent} descriptors sent, no more are taken");
     }
     client.ask(1);
     let most: usize = peer.ask("most").parse().expect("a number");
     assert!(most <= with_client.descriptors + 70, "{most} descriptors seen in a server that had {with_client:?}");
-    // Those that know the key too: beside the hello, and beside the ready.
+    // The same from a caller that knows the key: with the hello, and with the ready.
     let hello = raw::hello(&me, &there).to_bytes();
     let socket = raw::connect(&there.name).expect("connect");
     match raw::say_with(&socket, &hello, &many) {
@@ -191,7 +191,7 @@ fn a_thousand_that_never_speak_and_never_read_hinder_nobody() {
     for number in 0..many {
         let socket = raw::connect(&there.name).expect("connect");
         if number % 2 == 1 {
-            // Speaks and never reads the answers.
+            // Sends messages and never reads the answers.
             let wrong = Address { key: Key(there.key.0 ^ 1), ..there };
             for _ in 0..3 {
                 raw::say(&socket, &raw::hello(&me, &wrong).to_bytes());
@@ -199,7 +199,7 @@ fn a_thousand_that_never_speak_and_never_read_hinder_nobody() {
         }
         strangers.push(socket);
         if number % 50 == 0 {
-            // Each time a new one, which must get through set-up.
+            // Each time a new client, which must get through set-up.
             let mut client = Client::new(there);
             slowest = slowest.max(client.ask(1));
         }
@@ -219,7 +219,7 @@ fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
     fd
 }
 
-/// Memory of huge pages, of which the machine has none to give: a mapping of it dies at the first touch.
+/// Memory of huge pages, which the machine cannot supply: the first access to a mapping of it raises SIGBUS.
 fn huge(bytes: u64) -> Option<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = rustix::fs::memfd_create("weft-test", flags).ok()?;
@@ -296,7 +296,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
         let Said::Message(Message::Accept { .. }, theirs) = raw::hear(&socket) else { panic!("no accept") };
         let mut fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         if theirs.len() == 2 {
-            // Not of one trusted class: there are no wakers.
+            // The two are not of one trusted class, so there are no wakers.
             if what.contains("waker") {
                 continue;
             }
@@ -322,7 +322,7 @@ fn bad_memory_and_lying_shapes_end_the_set_up_and_nothing_else() {
     peer.finish();
 }
 
-/// While the program computes, four callers are answered; the others wait for places as its own calls do.
+/// While the program computes, four callers are answered. The others wait for places, as the program's own calls do.
 #[test]
 fn a_call_of_ones_own_finds_a_place_though_many_callers_wait() {
     let _turn = turn("callers that wait");

@@ -1,5 +1,5 @@
-//! Long messages of processes of other users: their bytes are copied before anybody looks at them, and a whole address space takes none
-//! of those that show no key.
+//! Long messages from processes of other users: their bytes are copied before anyone reads them, and a whole address space takes
+//! none from callers without a key.
 
 use crate::support::{poll_until, returns_of, tell, turn, Address, Orders, Peer};
 use crate::users::become_foreigner;
@@ -29,7 +29,7 @@ fn open() -> (Bundle, Endpoint, Window, Rc<Cell<u32>>) {
     (bundle, here, window, answers)
 }
 
-/// Another user's: puts, is answered, gets, and tries an endpoint whose segment is everything.
+/// A process of another user: puts, is answered, gets, and tries an endpoint whose segment is the whole address space.
 pub fn long_guest(orders: Orders) {
     let [there, whole] = [0, 1].map(|word| Address::parse(&orders.words[word]));
     if !become_foreigner() {

@@ -1,4 +1,4 @@
-//! Strangers at the set-up socket, and peers that turn hostile: nothing of them is kept, and others are served meanwhile.
+//! Strangers at the set-up socket, and peers that turn hostile: nothing is kept of them, and others are served meanwhile.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -42,7 +42,8 @@ fn child() {
     ]);
 }
 
-/// Serves one endpoint, to whom a word says, else to its own user; told `census`, says what it holds, and `most` the most descriptors that it ever saw.
+/// Serves one endpoint, for the users that a word says, by default its own. On `census` it reports what it holds, on `most` the
+/// largest number of descriptors that it ever had.
 fn server(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
@@ -56,7 +57,7 @@ fn server(orders: Orders) {
     if let Some(admission) = orders.words.iter().find_map(admission) {
         bundle.set_admission(here, admission).expect("endpoint");
     }
-    // Whoever knows the key may send it as a one-way message, which has no reply.
+    // A peer may send it as a one-way message, which has no reply.
     bundle.on(here, ECHO, |m| _ = m.reply(ANSWER, m.args(), m.payload())).expect("on");
     let sum = Rc::new(Cell::new(0u64));
     let seen = sum.clone();
@@ -88,7 +89,7 @@ fn server(orders: Orders) {
             Some(other) => panic!("order {other:?}"),
             None => {}
         }
-        // Whoever is not read is not waited for.
+        // Take the events, so that nothing waits for them.
         while bundle.next_event().is_some() {}
     });
 }
@@ -125,7 +126,7 @@ fn start() -> (Peer, Census, Address, Name) {
     start_with(&[])
 }
 
-/// The same, told some words.
+/// The same, with some words.
 fn start_with(words: &[&str]) -> (Peer, Census, Address, Name) {
     let mut peer = Peer::start("server", words);
     let there = peer.address();

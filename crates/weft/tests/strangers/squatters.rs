@@ -1,4 +1,5 @@
-//! Who has taken the place of a process that has ended. Nothing keeps another one from that; but it is told and given nothing.
+//! Squatters: processes that have taken the socket name of a dead process. Nothing prevents that, but a squatter learns and gets
+//! nothing.
 
 use crate::hostile::give;
 use crate::support::raw::{self, Said};
@@ -15,8 +16,8 @@ use weft_wire::BundleId;
 /// The key of the dead process's endpoint.
 const KEY: Key = Key(0x5ec2_e7a1_9b04_d3f6);
 
-/// Sits at the name that the first word says, as the user that the second one says. Answers each call as an order says, and tells
-/// what it was told: how many descriptors, and all bytes.
+/// Takes the name in the first word, as the user in the second. Answers each call as ordered, and reports what it received: the
+/// number of descriptors, and all bytes.
 pub fn squatter(orders: Orders) {
     let name: Name = orders.words[0].parse().expect("a name");
     if orders.words[1] == "another" && !become_foreigner() {
@@ -58,8 +59,8 @@ pub fn squatter(orders: Orders) {
     }
 }
 
-/// Proves a key that is enough for the first call, and not for the second one, which comes before the first is answered. Tells how many
-/// records it found in the ring by the time that the second call had ended.
+/// Proves a key that is right for the first call but not for the second, which comes before the first is answered. Reports how many
+/// records were in the ring when the second call had ended.
 fn answer_two_calls(orders: &Orders, listener: &OwnedFd, key: Key) {
     let [first, second] = ["first", "second"].map(|which| {
         let socket = raw::accept(listener);
@@ -82,11 +83,11 @@ fn answer_two_calls(orders: &Orders, listener: &OwnedFd, key: Key) {
     while orders.wait().is_some() {}
 }
 
-/// A proof as one word says, who has heard the caller's `own`.
+/// A proof of the kind that a word says, by a process that has received the caller's proof `own`.
 fn prove(hello: &Hello, own: KeyProof, word: &str) -> KeyProof {
     match word {
         "none" => KeyProof(0),
-        // As an endpoint answers that admits callers without its key.
+        // Like an endpoint that admits callers without its key.
         "open" => hello.proof(Key::NONE, Side::Callee),
         "reflected" => own,
         "guessed" => hello.proof(Key(KEY.0 ^ 1), Side::Callee),
@@ -96,11 +97,11 @@ fn prove(hello: &Hello, own: KeyProof, word: &str) -> KeyProof {
     }
 }
 
-/// Calls a dead process whose place a process of that user has taken, which answers in all ways.
+/// Calls a dead process whose name a process of that user has taken. The squatter answers in all ways.
 fn call_squatter(user: &str) {
     let (mut bundle, here, _) = open_bundle();
     let own = bundle.name(here).expect("name");
-    // As a process in a container sees all others: of the user whom the kernel shows for those that it does not know.
+    // As a process in a container sees all others: with the overflow user, which the kernel shows for users without a number there.
     let uid = if user == "another" { Uid::OVERFLOW } else { own.uid };
     let dead = Name { uid, ..raw::nobody(&own) };
     let mut squatter = Peer::start("squatter", &[&dead.to_string(), user, "once"]);
@@ -129,7 +130,7 @@ fn call_squatter(user: &str) {
             assert_eq!(call(way, proof), refused, "{way}, {proof}: no word but the hello, and no descriptor");
         }
     }
-    // Who knows the key is given a ring and a bell page; and what ends then is a session.
+    // A process that knows the key gets a ring and a bell page, and its end is the end of a session.
     let (reason, _, descriptors, words) = call("accept", "right");
     assert_eq!((reason, descriptors, words), (Reason::PeerLost, 2, 2));
     squatter.finish();

@@ -14,7 +14,7 @@ use weft::{Admission, Bundle, Certainty, Endpoint, EndpointId, Key, Name, Node, 
 
 const FOREIGNER: u32 = 65_533;
 
-/// Makes this thread, and those that it starts, another user's. False if that is not allowed, which the test is told.
+/// Makes this thread, and those that it starts, run as another user. Reports to the test and returns false if that is not allowed.
 pub fn become_foreigner() -> bool {
     become_user(FOREIGNER)
 }
@@ -29,7 +29,7 @@ fn become_user(uid: u32) -> bool {
     true
 }
 
-/// Hears from a child that was to become another user. `None`, and said, if it may not.
+/// Hears from a child that should become another user. `None`, with a report, if it may not.
 pub fn hear_foreigner(child: &Peer) -> Option<String> {
     Some(child.hear()).filter(|line| !is_left_out(line))
 }
@@ -50,7 +50,7 @@ pub fn foreigner(orders: Orders) {
     let back = returns.borrow_mut().remove(0);
     assert_eq!((back.reason, back.certainty), (Reason::ForeignUser, Certainty::NotDelivered));
     assert_eq!((back.args, back.payload), (vec![1], b"let me in".to_vec()));
-    // It is not told whether the key was right, nor the endpoint.
+    // It learns neither whether the key was right nor whether the endpoint exists.
     let own = bundle.name(here).expect("name");
     for address in [
         there,
@@ -72,7 +72,7 @@ fn another_user_is_refused_and_refuses() {
     let (mut peer, before, there, _) = start();
     let foreigner = Peer::start("foreigner", &[&there.to_string()]);
     let Some(answer) = hear_foreigner(&foreigner) else {
-        // What can be asserted: a name that says another user is not believed (returns.rs), and the own user is served.
+        // What can still be tested: a name that states another user is not believed (returns.rs), and our own user is served.
         Client::new(there).ask(1);
         return peer.finish();
     };
@@ -130,7 +130,7 @@ pub fn exchange(bundle: &mut Bundle, here: Endpoint, answers: &Cell<u32>) {
     assert_eq!((answers.get(), bundle.counters().returned), (before + 40, 0));
 }
 
-/// Another user's, who admits all users as well.
+/// A process of another user, which admits all users as well.
 pub fn guest(orders: Orders) {
     let [there, closed] = [0, 1].map(|word| Address::parse(&orders.words[word]));
     if !become_foreigner() {
@@ -139,7 +139,7 @@ pub fn guest(orders: Orders) {
     let (mut bundle, here, answers) = open_bundle();
     bundle.map(here, 0, there.name, there.key).expect("map");
     exchange(&mut bundle, here, &answers);
-    // An endpoint of the same bundle that does not admit others, over the session there is and with the right key.
+    // An endpoint of the same bundle that does not admit others, called over the existing session with the right key.
     let returns = returns_of(&mut bundle, here);
     bundle.map(here, 1, closed.name, closed.key).expect("map");
     bundle.request(here, 1, ECHO, &[1, 2], b"let me in").expect("mapped");
@@ -167,7 +167,7 @@ fn other_users_are_served_and_serve_where_endpoints_say_so() {
     bundle.map(here, 0, there.name, there.key).expect("map");
     exchange(&mut bundle, here, &answers);
     assert_eq!(bundle.sessions(), 1);
-    // From an endpoint that admits only its own user no message goes there, and none comes back.
+    // An endpoint that admits only its own user can neither send there nor get answers.
     let returns = returns_of(&mut bundle, closed);
     bundle.map(closed, 0, there.name, there.key).expect("map");
     bundle.request(closed, 0, ECHO, &[1], b"").expect("mapped");
@@ -177,8 +177,8 @@ fn other_users_are_served_and_serve_where_endpoints_say_so() {
     poll_until(&mut bundle, "all to be given back", |_| Census::take() == before);
 }
 
-/// The user that the kernel shows for all whom it cannot name. Answers a call to a name that says it was ours, and then calls an
-/// endpoint that admits no others, over the session that it was given.
+/// A process of the overflow user. It answers a call to a name that claims to be our user's, and then calls an endpoint that admits
+/// no others over the session that it got.
 pub fn forger(orders: Orders) {
     let closed = Address::parse(&orders.words[0]);
     if !become_user(Uid::OVERFLOW.0) {
@@ -212,7 +212,7 @@ fn a_forged_name_makes_nobody_our_user() {
     forger.finish();
 }
 
-/// Another user's, with more bundles than may have sessions.
+/// A process of another user, with more bundles than may have sessions.
 pub fn crowd(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     if !become_foreigner() {
@@ -239,7 +239,7 @@ pub fn crowd(orders: Orders) {
     }
     tell(format!("{} {refused}", served.len()));
     assert_eq!(orders.wait().as_deref(), Some("knock"));
-    // A thousand that do not know the key, and some that know it and say no more.
+    // A thousand callers that do not know the key, and some that know it and then stay silent.
     let own = Name { uid: Uid(FOREIGNER), ..raw::nobody(&there.name) };
     for number in 0..1000u64 {
         let wrong = Address { key: Key(there.key.0 ^ 1 << (number % 64)), ..there };
@@ -266,7 +266,7 @@ fn one_user_takes_no_more_than_its_share_and_wrong_keys_leave_nothing() {
     let with_crowd = census(&mut peer);
     assert_eq!(crowd.ask("knock"), "refused");
     expect_back(&mut peer, with_crowd, "a thousand wrong keys");
-    // The own user has its own share.
+    // Our own user has its own share.
     Client::new(there).ask(1);
     client.ask(1);
     crowd.finish();
@@ -275,7 +275,7 @@ fn one_user_takes_no_more_than_its_share_and_wrong_keys_leave_nothing() {
     peer.finish();
 }
 
-/// Another user's bundle, which asks an endpoint that moves.
+/// A bundle of another user, which asks an endpoint that moves.
 struct Commuter {
     bundle: Bundle,
     here: Endpoint,
@@ -302,7 +302,7 @@ impl Commuter {
         Commuter { bundle, here, asked: 0, answers, returns }
     }
 
-    /// One request more, of all sizes in turn. Up to 16 are under way.
+    /// Sends one more request, of all sizes in turn. Up to 16 are under way.
     fn ask(&mut self) {
         let number = self.asked;
         let (mut args, payload) = contents(number, 3, SIZES[number as usize % SIZES.len()]);
@@ -312,7 +312,7 @@ impl Commuter {
         self.settle(16);
     }
 
-    /// Until fewer than so many have not ended.
+    /// Polls until fewer than `most` requests are under way.
     fn settle(&mut self, most: u32) {
         let (asked, answers, returns) = (self.asked, &self.answers, &self.returns);
         let ended = || answers.get() + returns.borrow().len() as u32;
@@ -320,7 +320,7 @@ impl Commuter {
     }
 }
 
-/// Another user's, with so many bundles, each with a session of its own.
+/// A process of another user with a number of bundles, each with a session of its own.
 pub fn commuters(orders: Orders) {
     let [there, closed] = [0, 1].map(|word| Address::parse(&orders.words[word]));
     let bundles: usize = orders.words[2].parse().expect("a number");
@@ -340,7 +340,7 @@ pub fn commuters(orders: Orders) {
             Order::None => std::thread::sleep(Duration::from_millis(1)),
             Order::End => return,
             Order::Line(line) => match &*line {
-                // Each asks, and says so once all were answered.
+                // Each sends requests; reports once all are answered.
                 "ask" => {
                     all.iter_mut().for_each(Commuter::ask);
                     all.iter_mut().for_each(|one| one.settle(1));
@@ -354,7 +354,7 @@ pub fn commuters(orders: Orders) {
                     let answered: u32 = all.iter().map(|one| one.answers.get()).sum();
                     tell(format!("{asked} {answered}"));
                 }
-                // One bundle more, at the open endpoint; the first of them, at the closed one. Why each is refused.
+                // One more bundle calls the open endpoint, and the first of them calls the closed one. Reports why each is refused.
                 "intrude" => {
                     let mut one_more = Commuter::new(&node, there);
                     one_more.ask();
@@ -374,7 +374,8 @@ pub fn commuters(orders: Orders) {
     }
 }
 
-/// Moves an endpoint between two bundles of ours while so many sessions of another user's talk to it, and looks who is served.
+/// Moves an endpoint between two bundles of ours while a number of sessions of another user talk to it, and checks which are
+/// served.
 fn commute(bundles: usize) {
     let node = Node::new().expect("node");
     let mut ours = [(); 2].map(|()| Bundle::new(&node).expect("bundle"));
@@ -386,7 +387,7 @@ fn commute(bundles: usize) {
     ours[0].set_admission(its[0], Admission::AnyUser).expect("endpoint");
     let mut peer = Peer::start("commuters", &[&addresses[0], &addresses[1], &bundles.to_string()]);
     let poll_both = |ours: &mut [Bundle; 2]| {
-        // What one bundle hands on the other one takes; nobody sleeps here.
+        // One bundle takes what the other one forwards; neither sleeps here.
         ours.iter_mut().map(Bundle::poll).sum::<u32>()
     };
     let hear = |peer: &Peer, ours: &mut [Bundle; 2]| {
@@ -404,7 +405,7 @@ fn commute(bundles: usize) {
     peer.say("ask");
     assert_eq!(hear(&peer, &mut ours), "asked");
     assert_eq!(ours[0].sessions(), bundles);
-    // Both endpoints go to and fro under traffic, until the user has as many sessions as it may still have at the other place.
+    // Both endpoints go to and fro under traffic, until the user has as many sessions with the other bundle as its quota allows.
     peer.say("go on");
     let most = (SESSIONS_OF_A_USER - bundles).min(bundles);
     let mut moves = 0;
@@ -425,7 +426,7 @@ fn commute(bundles: usize) {
     let line = hear(&peer, &mut ours);
     let (asked, answered) = line.split_once(' ').expect("two numbers");
     assert_eq!(asked, answered, "requests, and answers to them");
-    // The user has no more sessions than it may, with both bundles together, and is refused where it was before.
+    // The user has no more sessions than its quota, with both bundles together, and is refused where the endpoint was before.
     let sessions = [ours[0].sessions(), ours[1].sessions()];
     eprintln!("{bundles} sessions of another user's: {asked} requests while an endpoint moved {moves} times; {sessions:?} sessions");
     assert_eq!(sessions[0], bundles);
@@ -433,7 +434,7 @@ fn commute(bundles: usize) {
     peer.say("intrude");
     let reason = if bundles * 2 < SESSIONS_OF_A_USER { None } else { Some(Reason::NoRoom) };
     assert_eq!(hear(&peer, &mut ours), format!("{:?}", [reason, Some(Reason::ForeignUser)]));
-    // Where it lives now it shuts its door.
+    // At its new place the endpoint admits only its own user.
     ours[1].set_admission(its[0], Admission::OwnUser).expect("it is here");
     let delivered: u64 = ours.iter().map(|o| o.counters().requests_delivered).sum();
     peer.say("ask");
@@ -460,12 +461,12 @@ fn a_user_with_all_its_sessions_keeps_them_when_an_endpoint_moves_and_gets_no_mo
     commute(SESSIONS_OF_A_USER);
 }
 
-/// Flows of one who asks and does not read, and requests by each at a time; what each is answered with.
+/// Flows of a process that asks and does not read, the requests of each at a time, and the size of an answer.
 const GLUTTON_FLOWS: u32 = 20;
 const GLUTTON_WINDOW: u32 = 32;
 const GLUTTON_BYTES: usize = 65_536;
 
-/// Another user's, who asks without reading the answers until it is told to.
+/// A process of another user, which sends requests and reads the answers only when told to.
 pub fn glutton(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     if !become_foreigner() {
@@ -504,7 +505,7 @@ pub fn glutton(orders: Orders) {
     }
 }
 
-/// Serves one who does not read its answers, at an endpoint that has moved or has not.
+/// Serves a process that does not read its answers, at an endpoint that has moved or has not.
 fn feed(has_moved: bool) {
     let node = Node::new().expect("node");
     let mut ours = [(); 2].map(|()| Bundle::new(&node).expect("bundle"));
@@ -567,7 +568,7 @@ fn answers_of_an_endpoint_that_moved_are_bounded_as_well() {
     feed(true);
 }
 
-/// Another user's, who attacks in all ways, each until it is cut off.
+/// A process of another user, which attacks in all ways, each until it is cut off.
 pub fn vandal(orders: Orders) {
     let there = Address::parse(&orders.words[0]);
     if !become_foreigner() {
@@ -577,7 +578,7 @@ pub fn vandal(orders: Orders) {
     for word in &orders.words[1..] {
         let way = word.replace('_', " ");
         let me = Name { epoch: weft_wire::Epoch(dice.roll()), uid: Uid(FOREIGNER), ..there.name };
-        // Whoever was cut off is not heard for a while.
+        // A process that was cut off is barred for a while.
         let mut session = None;
         wait_until("to be let in again", || {
             session = ByHand::try_make(&me, &there);
@@ -606,7 +607,7 @@ fn whatever_another_user_does_ends_its_own_session_and_nobody_elses() {
     client.ask(1);
     let with_client = census(&mut peer);
     let must_be_cut = ["noise", "headers", "cursor", "idle_bells", "wakes"];
-    // Lengths lie where the server has looked already, perhaps.
+    // Wrong lengths may be in a place that the server has already read.
     let may_be_cut = ["lengths", "compute", "bells", "changing", "holes"];
     let place = there.to_string();
     let words: Vec<&str> = [&place[..]].into_iter().chain(must_be_cut).chain(may_be_cut).collect();
@@ -643,7 +644,7 @@ fn whatever_another_user_does_ends_its_own_session_and_nobody_elses() {
     peer.finish();
 }
 
-/// Whether a child says that it may not become another user, which the test's reader is told.
+/// Whether a child reports that it may not become another user. If so, prints that.
 pub fn is_left_out(line: &str) -> bool {
     let why = line.strip_prefix("left out: ");
     if let Some(why) = why {

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 #[cfg(target_arch = "x86_64")]
 pub fn call_that_begins(tracee: Pid) -> Option<u64> {
     let registers = ptrace::getregs(tracee).expect("stopped");
-    // The register of results holds ENOSYS when a call begins.
+    // The result register holds ENOSYS when a call begins.
     (registers.rax as i64 == -38).then_some(registers.orig_rax)
 }
 

@@ -1,4 +1,4 @@
-//! A client of a server that echoes: what most test programs ask with.
+//! A client of an echo server, which most test programs use.
 
 use super::{poll_until, Address};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Node};
 
-/// What is asked: the server sends the same back as [`ANSWER`].
+/// The request: the server sends the same contents back as [`ANSWER`].
 pub const ECHO: u8 = 1;
 pub const ANSWER: u8 = 20;
 
@@ -33,7 +33,7 @@ impl Client {
         Client { bundle, here, answers }
     }
 
-    /// So many requests, all answered within the bound, and none returned. Says how long it took.
+    /// Sends requests one after the other. All must be answered within the bound, and none returned. Returns the time taken.
     pub fn ask(&mut self, times: u32) -> Duration {
         let (since, wanted) = (Instant::now(), self.answers.get() + u64::from(times));
         (0..times).for_each(|n| self.bundle.request(self.here, 0, ECHO, &[n], b"honest").expect("mapped"));

@@ -10,10 +10,10 @@ pub fn instructions(example: &Path, count: u32, words: &[&str], environment: &[(
     collected(command)
 }
 
-/// The arguments by which valgrind counts instructions.
+/// The arguments that make valgrind count instructions.
 pub const CALLGRIND: [&str; 2] = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
 
-/// The instructions that a command says it has counted, which has valgrind run a program with [`CALLGRIND`].
+/// The number of instructions that a command reports. The command has valgrind run a program with [`CALLGRIND`].
 pub fn collected(mut command: Command) -> u64 {
     let out = command
         .current_dir(std::env::temp_dir())
@@ -25,7 +25,7 @@ pub fn collected(mut command: Command) -> u64 {
     line.rsplit(' ').next().expect("a number").parse().expect("a number")
 }
 
-/// Whatever these tests were built as: what is recorded is what is shipped.
+/// The example as it is shipped, however these tests were built: the recorded counts are for that build.
 pub fn counted_example(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let target = program.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");

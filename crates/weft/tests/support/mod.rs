@@ -1,4 +1,4 @@
-//! What the whole-process tests share: other processes of the test program, bounded waits, and looks at what a process holds.
+//! Shared by the whole-process tests: other processes of the test program, bounded waits, and counts of what a process holds.
 //!
 //! A child is the test program itself, told by its environment which role to play; every test file has a test named `child`
 //! that plays it and does nothing otherwise. Children talk to the test in lines over their standard input and output, end
@@ -26,16 +26,16 @@ use weft::{Bundle, Endpoint, Event, Key, MessageKind, Name, Returned};
 /// How long anything may take that takes milliseconds on a quiet machine.
 pub const BOUND: Duration = Duration::from_secs(30);
 
-/// How long a test may take before the program is ended: calls of weft that wait have no bound of their own. In the environment
-/// [`LONG`] says otherwise, in seconds.
+/// How long a test may take before the program is ended, because waiting calls of weft have no bound of their own. [`LONG`] in the
+/// environment overrides it, in seconds.
 const TEST_BOUND: Duration = Duration::from_secs(150);
 
-/// For processes of tests that take longer.
+/// Set for processes of tests that take longer.
 pub const LONG: &str = "WEFT_TEST_BOUND";
 
 const ROLE: &str = "WEFT_TEST_ROLE";
 const WORDS: &str = "WEFT_TEST_WORDS";
-/// Begins each line of a child's that is for the test; the test harness writes others.
+/// Starts each line from a child to the test; the test harness writes other lines.
 const MARK: &str = "@ ";
 
 // ---- the test's side
@@ -55,13 +55,13 @@ pub fn turn(test: &str) -> Turn {
     Turn { _guard: guard }
 }
 
-/// A long turn is taken: children have as long as the test.
+/// The current turn is long, so children may take as long as the test.
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 
 /// Bound of a child of such a test, in seconds: a day.
 const LONG_BOUND: &str = "86400";
 
-/// Waits for the turn of a test of `make soak`, which may take as long as it takes, and so may its children.
+/// Waits for the turn of a test of `make soak`. Neither the test nor its children have a time limit.
 pub fn long_turn() -> Turn {
     let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // Relaxed: the lock orders turns.
@@ -80,7 +80,7 @@ fn now() -> MutexGuard<'static, Option<(Instant, String)>> {
     NOW.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process if what begins now is still going on after the bound.
+/// Ends the process if the test that begins now still runs after the bound.
 fn watch(what: &str) {
     static WATCHMAN: std::sync::Once = std::sync::Once::new();
     *now() = Some((Instant::now(), what.to_owned()));
@@ -107,16 +107,17 @@ fn watch(what: &str) {
 
 // ---- tests between hosts
 
-/// What makes processes of one host talk over UDP: names say the loopback interface, and memory is not used.
+/// The environment that makes processes of one host talk over UDP: names carry the loopback address, and memory is not used.
 pub const OVER_UDP: [(&str, &str); 2] = [("WEFT_ADDR", "127.0.0.1"), ("WEFT_LOCAL", "off")];
 
 /// Waits for this test's turn, and runs the test again, in a process of its own whose messages and whose children's messages
-/// all go over UDP. `Some` there; here, once that process has ended well, `None`: the test returns.
+/// all go over UDP. Returns `Some` in that process. Here it returns `None` once that process has ended well; then the test must
+/// return.
 pub fn over_udp(test: &str) -> Option<Turn> {
     again(test, &[], &OVER_UDP)
 }
 
-/// The same with another environment, and behind a command that starts it.
+/// The same with another environment, and started by another command.
 pub fn again(test: &str, before: &[&str], environment: &[(&str, &str)]) -> Option<Turn> {
     const AGAIN: &str = "WEFT_TEST_AGAIN";
     let turn = turn(test);
@@ -145,7 +146,7 @@ pub fn again(test: &str, before: &[&str], environment: &[(&str, &str)]) -> Optio
     None
 }
 
-/// Whether messages can go over 127.0.0.1. In a network namespace of one's own that interface is down at first.
+/// Whether messages can go over 127.0.0.1. In a new network namespace that interface is down at first.
 pub fn has_loopback() -> bool {
     let works = || {
         let there = std::net::UdpSocket::bind("127.0.0.1:0")?;
@@ -174,7 +175,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a child in a role. `words` are what it is told at the start.
+    /// Starts a child in a role. It gets `words` at the start.
     pub fn start(role: &str, words: &[&str]) -> Peer {
         Peer::start_with(role, words, &[])
     }
@@ -274,7 +275,7 @@ impl Peer {
         self.child.wait().expect("wait");
     }
 
-    /// Stops the process until [`Peer::go_on`]; it stands still when this returns.
+    /// Stops the process until [`Peer::go_on`]. It is stopped when this returns.
     pub fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
         let stands = |thread: std::fs::DirEntry| {
@@ -326,7 +327,7 @@ impl Drop for Peer {
 /// A role and what plays it.
 pub type Role = (&'static str, fn(Orders));
 
-/// Plays the role that the environment asks for; the body of each program's test `child`.
+/// Plays the role that the environment asks for. The body of each program's test `child`.
 pub fn play(roles: &[Role]) {
     let Ok(role) = std::env::var(ROLE) else { return };
     die_with_the_parent();
@@ -340,18 +341,18 @@ pub fn play(roles: &[Role]) {
 /// Says a line to the test.
 pub fn tell(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
-    // The harness leaves its own line open.
+    // The harness leaves its own line unfinished.
     writeln!(out, "\n{MARK}{line}").and_then(|()| out.flush()).expect("the test listens");
 }
 
-/// What a child is told.
+/// The lines that a child gets from the test.
 pub struct Orders {
-    /// At the start.
+    /// The words given at the start.
     pub words: Vec<String>,
     lines: RefCell<Option<Receiver<String>>>,
 }
 
-/// A look at the orders.
+/// The result of looking for an order.
 pub enum Order {
     /// Nothing yet.
     None,
@@ -485,7 +486,7 @@ pub fn events(bundle: &mut Bundle) -> Vec<Event> {
     std::iter::from_fn(|| bundle.next_event()).collect()
 }
 
-/// Contents that depend on a number, different in every byte's neighbourhood.
+/// Contents that depend on a number, such that neighbouring bytes differ.
 pub fn contents(seed: u32, args: usize, bytes: usize) -> (Vec<u32>, Vec<u8>) {
     let mut dice = Dice(u64::from(seed) + 1);
     let args = (0..args).map(|_| dice.roll() as u32).collect();
@@ -518,7 +519,7 @@ impl Dice {
     }
 }
 
-/// What a process holds: descriptors, and mappings of weft's memory.
+/// The resources that a process holds: descriptors, and mappings of weft's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Census {
     pub descriptors: usize,
@@ -550,7 +551,7 @@ impl std::fmt::Display for Census {
     }
 }
 
-/// Says that something could not be asserted here.
+/// Reports that something could not be tested here.
 pub fn left_out(what: &str) {
     eprintln!("LEFT OUT: {what}");
 }

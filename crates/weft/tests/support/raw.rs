@@ -1,4 +1,4 @@
-//! The set-up protocol spoken by hand, well or badly: what a stranger can do with a socket.
+//! The set-up protocol written by hand, correctly or not: everything that a stranger can do with a socket.
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::uio::{process_vm_readv, RemoteIoVec};
@@ -49,7 +49,7 @@ fn socket() -> OwnedFd {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
 }
 
-/// A `Hello` that is right in everything.
+/// A correct `Hello`.
 pub fn hello(from: &Name, to: &Address) -> Message {
     let hello = unproved(from, &to.name);
     Message::Hello(hello, hello.proof(to.key, Side::Caller))
@@ -61,10 +61,10 @@ pub fn unproved(from: &Name, to: &Name) -> Hello {
     Hello { source: *from, destination: *to, bundle: BundleId(77), is_alone: false, nonce_at, draw: 0xd1ce }
 }
 
-/// Shows that who knows it may read our memory.
+/// A process that knows it has read our memory.
 static NONCE: Nonce = Nonce(0x6e6f_6e63_6500_1234_5678_9abc_def0_4321);
 
-/// Reads the nonce of who is at the other end of a socket.
+/// Reads the nonce of the process at the other end of a socket.
 fn read_nonce(socket: &OwnedFd, nonce_at: u64) -> Nonce {
     let there = getsockopt(socket, PeerCredentials).expect("credentials");
     let mut bytes = [0u8; 16];
@@ -81,17 +81,17 @@ pub fn waker() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
-/// The name of somebody who does not exist, of the same user.
+/// The name of a process that does not exist, of the same user.
 pub fn nobody(like: &Name) -> Name {
     Name { epoch: Epoch(like.epoch.0 ^ 0x5555), ..*like }
 }
 
-/// Says something. False if the other side has hung up.
+/// Sends bytes. False if the other side has hung up.
 pub fn say(socket: &OwnedFd, bytes: &[u8]) -> bool {
     net::send(socket, bytes, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// Says something with descriptors.
+/// Sends bytes with descriptors.
 pub fn say_with(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -99,7 +99,7 @@ pub fn say_with(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rusti
     net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(|_| ())
 }
 
-/// What the other side said.
+/// A message of the other side.
 #[derive(Debug)]
 pub enum Said {
     Message(Message, Vec<OwnedFd>),
@@ -118,7 +118,7 @@ impl Said {
     }
 }
 
-/// Hears one message, within the bound. If it is a challenge, answers it as well as it can, and hears the next.
+/// Receives one message, within the bound. If it is a challenge, answers it as well as possible, and receives the next.
 pub fn hear(socket: &OwnedFd) -> Said {
     match hear_all(socket) {
         Said::Message(challenge @ Message::Challenge { .. }, _) => {
@@ -129,13 +129,13 @@ pub fn hear(socket: &OwnedFd) -> Said {
     }
 }
 
-/// Answers a challenge as well as it can.
+/// Answers a challenge as well as possible.
 pub fn prove(socket: &OwnedFd, challenge: &Message) {
     let &Message::Challenge { nonce_at, .. } = challenge else { panic!("no challenge: {challenge:?}") };
     say(socket, &Message::Proof { seen: read_nonce(socket, nonce_at) }.to_bytes());
 }
 
-/// Hears what a caller says first.
+/// Receives a caller's first message.
 pub fn hear_hello(socket: &OwnedFd) -> Hello {
     match hear(socket) {
         Said::Message(Message::Hello(hello, _), _) => hello,
@@ -143,7 +143,7 @@ pub fn hear_hello(socket: &OwnedFd) -> Hello {
     }
 }
 
-/// Challenges a caller whose hello came, and hears its proof. Says whether both are of one trusted class.
+/// Challenges a caller whose hello came, and receives its proof. Returns whether both are of one trusted class.
 pub fn challenge(socket: &OwnedFd, hello: &Hello, key: Key) -> bool {
     let own = std::ptr::from_ref(&NONCE) as u64;
     let read = read_nonce(socket, hello.nonce_at);
@@ -153,7 +153,7 @@ pub fn challenge(socket: &OwnedFd, hello: &Hello, key: Key) -> bool {
     seen == NONCE && read != Nonce::UNSEEN
 }
 
-/// What goes with a ring, between two who trust each other or do not.
+/// The descriptors that go with a ring, for a trusted or an untrusted peer.
 pub fn gifts<'a>(
     ring: BorrowedFd<'a>,
     page: BorrowedFd<'a>,
@@ -165,7 +165,7 @@ pub fn gifts<'a>(
     fds
 }
 
-/// Hears one message, within the bound.
+/// Receives one message, within the bound.
 pub fn hear_all(socket: &OwnedFd) -> Said {
     match hear_bytes(socket) {
         None => Said::End,
@@ -176,14 +176,14 @@ pub fn hear_all(socket: &OwnedFd) -> Said {
     }
 }
 
-/// The bytes of one message and what came with it, within the bound; `None` at the end.
+/// The bytes of one message and its descriptors, within the bound; `None` at the end.
 pub fn hear_bytes(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     assert!(readable(socket.as_fd()), "the other side said nothing for {BOUND:?}");
     let mut bytes = [0u8; MESSAGE_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut hear = || net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
-    // A reset is told once, before what the other side had said.
+    // The kernel reports a reset once, before the other side's messages.
     let got = match hear() {
         Err(rustix::io::Errno::CONNRESET) => hear(),
         other => other,
@@ -202,7 +202,7 @@ pub fn has_ended(socket: &OwnedFd) -> bool {
     is_readable(socket) && matches!(hear(socket), Said::End)
 }
 
-/// Whether somebody waits to be accepted.
+/// Whether a caller waits to be accepted.
 pub fn is_called(listener: &OwnedFd) -> bool {
     is_readable(listener)
 }
@@ -213,7 +213,7 @@ fn is_readable(fd: &OwnedFd) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
-/// Expects that the other side hangs up, within the bound, and says no more than a refusal before.
+/// Expects the other side to hang up within the bound, after a refusal at most.
 pub fn expect_end(socket: &OwnedFd, after: &str) {
     for _ in 0..4 {
         assert!(

@@ -1,4 +1,4 @@
-//! What this user may do.
+//! The rights of this user.
 
 use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd::Pid;
@@ -16,7 +16,7 @@ pub fn is_root() -> bool {
     is_first_namespace && capabilities & NET_ADMIN != 0 && capabilities & SYS_ADMIN != 0
 }
 
-/// Whether a process may read another one's memory here: nobody is trusted where none may.
+/// Whether a process may read another one's memory here. Where it may not, no process is trusted.
 pub fn may_read_memory() -> bool {
     let (own, mut read) = (7_u64, [0; 8]);
     let remote = [RemoteIoVec { base: std::ptr::from_ref(&own).addr(), len: 8 }];

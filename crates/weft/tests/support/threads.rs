@@ -1,4 +1,4 @@
-//! What the kernel tells of threads, by their folders in /proc.
+//! Information about threads, from their folders in /proc.
 
 use super::wait_until;
 use std::fs;
@@ -28,12 +28,12 @@ pub fn status(thread: &Path, field: &str) -> String {
     value.expect("the field").trim().to_owned()
 }
 
-/// How often a thread had to leave the processor to others.
+/// How often a thread was preempted.
 pub fn preemptions(thread: &Path) -> u64 {
     status(thread, "nonvoluntary_ctxt_switches").parse().expect("a number")
 }
 
-/// How often a thread left the processor of its own will. It was woken as often, but for once.
+/// How often a thread went to sleep. It was woken as often, except for the last time.
 pub fn sleeps(thread: &Path) -> u64 {
     status(thread, "voluntary_ctxt_switches").parse().expect("a number")
 }
