@@ -81,7 +81,7 @@ fn mute(orders: Orders) {
 }
 
 #[test]
-fn one_that_dies_before_it_answers_the_call_is_nobody() {
+fn a_peer_that_dies_before_it_answers_a_call_counts_as_nobody_there() {
     let _turn = turn("death before the answer");
     let (mut bundle, here) = bundle_with_endpoint();
     let returns = returns_of(&mut bundle, here);
@@ -161,7 +161,7 @@ fn answerer(orders: Orders) {
 }
 
 #[test]
-fn one_called_that_dies_in_the_middle_of_set_up_returns_the_message() {
+fn a_callee_that_dies_during_set_up_returns_the_message() {
     let _turn = turn("death of one that is called");
     for (stage, reason) in [("hello", Reason::NobodyThere), ("accept", Reason::PeerLost)] {
         let (mut bundle, here) = bundle_with_endpoint();

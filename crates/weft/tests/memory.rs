@@ -351,7 +351,7 @@ fn a_region_is_reached_by_its_handle_and_by_addresses() {
 }
 
 #[test]
-fn calls_that_cannot_be_say_so_at_once() {
+fn invalid_calls_fail_at_once() {
     let _turn = turn("calls that cannot be");
     let (mut a, mut b, region, _) = pair(Settings { regions_most: 2, cookies_most: 1, ..Settings::default() });
     assert_eq!(a.calls().try_write(1, Write::to(at(0)), vec![1], 0).unwrap_err().0, PostError::NotMapped(1));

@@ -543,7 +543,7 @@ fn another_host_maps_nothing() {
 }
 
 #[test]
-fn who_does_not_want_it_maps_nothing_and_is_not_mapped() {
+fn with_direct_access_off_nothing_is_mapped_either_way() {
     let Some(_turn) = mapping("no direct access") else { return };
     let off = Settings { is_direct: false, ..Settings::default() };
     let mut b = Side::new(off);

@@ -54,7 +54,7 @@ fn the_service_thread_revokes_while_the_program_computes() {
 }
 
 #[test]
-fn what_comes_behind_the_end_is_refused_though_the_timer_is_late() {
+fn an_access_after_the_expiry_is_refused_though_the_timer_is_late() {
     let _turn = turn("late timers");
     let node = Node::new().expect("node");
     let (mut a, mut b) = (Bundle::new(&node).expect("bundle"), Bundle::new(&node).expect("bundle"));

@@ -163,7 +163,7 @@ fn a_list_tells_once_when_all_of_its_buffers_are_free() {
 }
 
 #[test]
-fn lists_that_cannot_be_say_so_at_once_and_give_their_buffers_back() {
+fn invalid_lists_fail_at_once_and_give_their_buffers_back() {
     let _turn = turn("lists that cannot be");
     let mut pair = Pair::new(Settings { operations_most: 3, ..Settings::default() });
     let part = Part { at: 0, len: 1 };

@@ -143,7 +143,7 @@ fn a_flood_of_small_reads_holds_nobody_up_and_all_are_done() {
 }
 
 #[test]
-fn who_leaves_answers_unread_is_refused_above_a_bound_and_others_are_served() {
+fn a_peer_that_leaves_answers_unread_is_refused_above_a_bound_and_others_are_served() {
     let _turn = turn("answers that are not read");
     let mut owner = Owner::new(Settings { unread_bytes_most: 4 << 20, ..Settings::default() });
     let mut lazy = Readers::new(30, &mut owner);

@@ -212,7 +212,7 @@ fn every_reason_that_a_peer_can_give_arrives() {
 }
 
 #[test]
-fn a_name_that_is_none_says_what_is_wrong_with_it() {
+fn an_invalid_name_says_what_is_wrong_with_it() {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
     let name = bundle.name(here).expect("name");

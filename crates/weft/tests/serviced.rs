@@ -105,7 +105,7 @@ fn all_are_answered_by(role: &'static str) {
 }
 
 #[test]
-fn who_computes_answers_all_the_same() {
+fn a_program_that_computes_answers_all_the_same() {
     let _turn = turn("computing");
     all_are_answered_by("computer");
 }
@@ -117,7 +117,7 @@ fn a_bundle_becomes_serviced_with_its_sessions() {
 }
 
 #[test]
-fn who_waits_polls_and_computes_in_turn_answers_all() {
+fn a_program_that_waits_polls_and_computes_in_turn_answers_all() {
     let _turn = turn("in turn");
     all_are_answered_by("waiter");
 }

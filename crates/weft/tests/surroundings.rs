@@ -337,7 +337,7 @@ fn without_a_thread_for_the_helper_there_is_no_node_unless_that_is_asked_for() {
 }
 
 #[test]
-fn where_a_thread_would_begin_and_not_get_on_there_is_an_error_and_no_end_of_the_process() {
+fn too_little_memory_for_a_thread_is_an_error_and_does_not_end_the_process() {
     let _turn = turn("hardly a thread");
     let mut made = Vec::new();
     for room in (0..1 << 20).step_by(4 << 10) {
@@ -350,7 +350,7 @@ fn where_a_thread_would_begin_and_not_get_on_there_is_an_error_and_no_end_of_the
 }
 
 #[test]
-fn settings_say_on_or_off_and_what_says_neither_is_an_error() {
+fn settings_are_on_or_off_and_other_values_are_errors() {
     let _turn = turn("settings");
     for name in ["WEFT_TRUST", "WEFT_LOCAL", "WEFT_HELPER"] {
         for value in ["no", "0", "False", "off", "on", "yes", "1", ""] {
@@ -377,7 +377,7 @@ fn complaint(environment: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_told_once_with_the_one_that_is_meant() {
+fn an_unknown_setting_is_reported_once_with_the_nearest_known_one() {
     let _turn = turn("unknown settings");
     let said = complaint(&[("WEFT_TRSUT", "off")]);
     assert_eq!(said.len(), 1, "two nodes, one line: {said:?}");

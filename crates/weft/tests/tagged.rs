@@ -1049,7 +1049,7 @@ fn a_peer_that_fetches_what_nobody_sends_ends_itself() {
 }
 
 #[test]
-fn who_was_not_mapped_is_known_by_name_and_can_be_answered() {
+fn an_unmapped_sender_is_known_by_name_and_can_be_answered() {
     let _turn = turn("tagged unmapped");
     let (mut a, mut b) = (Side::new(), Side::new());
     a.map(3, b.address());

@@ -85,7 +85,7 @@ fn source_of(sides: &mut [&mut Side]) -> Option<u32> {
 }
 
 #[test]
-fn who_is_spoken_to_and_who_speaks_first_is_found() {
+fn peers_are_found_when_sent_to_and_when_they_send_first() {
     let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
     a.list.enter(7, b.peer());
     b.list.enter(1_000_000, a.peer());

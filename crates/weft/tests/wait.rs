@@ -91,7 +91,7 @@ fn ask_a_sleeping_server(handler: u8) {
 }
 
 #[test]
-fn a_message_wakes_whoever_waits_for_it() {
+fn a_message_wakes_a_program_that_waits_for_it() {
     let _turn = turn("waiting for messages");
     ask_a_sleeping_server(ECHO);
 }
@@ -103,8 +103,10 @@ fn a_reply_of_another_thread_wakes_the_bundle_that_sends_it() {
 }
 
 #[test]
-fn a_message_of_another_host_wakes_whoever_waits_for_it() {
-    let Some(_turn) = again("a_message_of_another_host_wakes_whoever_waits_for_it", &[], &OVER_UDP) else { return };
+fn a_message_of_another_host_wakes_a_program_that_waits_for_it() {
+    let Some(_turn) = again("a_message_of_another_host_wakes_a_program_that_waits_for_it", &[], &OVER_UDP) else {
+        return;
+    };
     ask_a_sleeping_server(ECHO);
     ask_a_sleeping_server(LATER);
 }
@@ -236,7 +238,7 @@ fn a_nudge_ends_one_wait_and_no_more() {
 
 /// New peers of a server that sleeps: their first messages wake it.
 #[test]
-fn first_messages_wake_whoever_waits() {
+fn first_messages_wake_a_program_that_waits() {
     let _turn = turn("first messages");
     let server = Peer::start("server", &[]);
     let there = server.address();
@@ -392,7 +394,7 @@ fn asker(orders: Orders) {
 }
 
 #[test]
-fn whoever_waits_for_a_peer_that_stands_still_is_hardly_woken() {
+fn waiting_for_a_stopped_peer_causes_few_wakeups() {
     let _turn = turn("waiting for a peer that stands still");
     let server = Peer::start("server", &[]);
     let there = server.address().to_string();
@@ -418,7 +420,7 @@ fn whoever_waits_for_a_peer_that_stands_still_is_hardly_woken() {
 
 /// The server waits without end, connected to us through memory and to another over UDP.
 #[test]
-fn whoever_waits_with_idle_peers_takes_no_processor() {
+fn waiting_with_idle_peers_takes_no_processor_time() {
     let _turn = turn("waiting idly");
     let server = Peer::start_with("server", &[], &[("WEFT_ADDR", "127.0.0.1".as_ref())]);
     let there = server.address();

@@ -508,8 +508,8 @@ fn a_peer_that_leaves_says_so_at_once_and_what_it_took() {
 }
 
 #[test]
-fn a_peer_that_ends_well_is_noticed_by_who_waits_for_nothing() {
-    let Some(_turn) = over_udp("deaths::a_peer_that_ends_well_is_noticed_by_who_waits_for_nothing") else { return };
+fn a_peer_that_ends_well_is_noticed_without_a_pending_answer() {
+    let Some(_turn) = over_udp("deaths::a_peer_that_ends_well_is_noticed_without_a_pending_answer") else { return };
     let peer = Peer::start("server", &[]);
     let mut client = Client::of(&[peer.address()]);
     client.ask(0, 1, 10);

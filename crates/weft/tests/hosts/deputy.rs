@@ -167,8 +167,10 @@ fn server_then(then: impl FnOnce(&mut Bundle) + Send + 'static) -> (Client, mpsc
 }
 
 #[test]
-fn whoever_computes_then_waits_and_then_only_polls_is_reached() {
-    let Some(_turn) = over_udp("deputy::whoever_computes_then_waits_and_then_only_polls_is_reached") else { return };
+fn a_program_that_computes_then_waits_and_then_only_polls_is_reached() {
+    let Some(_turn) = over_udp("deputy::a_program_that_computes_then_waits_and_then_only_polls_is_reached") else {
+        return;
+    };
     let (computed, has_computed) = mpsc::channel();
     let (mut client, _said) = server_then(move |bundle| {
         std::thread::sleep(Duration::from_millis(700));
@@ -248,8 +250,8 @@ fn a_handler_that_computes_beside_a_thread_that_sleeps_is_not_taken_for_dead() {
 }
 
 #[test]
-fn whoever_is_armed_and_computes_is_not_taken_for_dead() {
-    let Some(_turn) = over_udp("deputy::whoever_is_armed_and_computes_is_not_taken_for_dead") else { return };
+fn an_armed_program_that_computes_is_not_taken_for_dead() {
+    let Some(_turn) = over_udp("deputy::an_armed_program_that_computes_is_not_taken_for_dead") else { return };
     let (mut client, said) = server_then(|bundle| {
         while !bundle.arm() {}
         std::thread::sleep(COMPUTES + Duration::from_secs(1));

@@ -225,8 +225,8 @@ fn garbage_thrown_at_the_ports_during_traffic_changes_nothing() {
 
 /// An empty datagram wakes the helper, and the program's poll then finds nothing. Later packets must wake it again all the same.
 #[test]
-fn a_datagram_that_is_nothing_leaves_no_program_deaf() {
-    let Some(_turn) = over_udp("hostile::a_datagram_that_is_nothing_leaves_no_program_deaf") else { return };
+fn an_empty_datagram_does_not_stop_later_wakeups() {
+    let Some(_turn) = over_udp("hostile::an_empty_datagram_does_not_stop_later_wakeups") else { return };
     let mut bundle = weft::Bundle::new(&weft::Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint(weft::Key(5)).expect("endpoint");
     bundle.on(here, ECHO, |m| m.reply(ANSWER, m.args(), m.payload()).expect("asked")).expect("on");

@@ -70,8 +70,8 @@ fn unreliable_messages_over_a_bad_network_come_once_at_the_most_and_never_back()
 }
 
 #[test]
-fn unreliable_messages_through_memory_all_come_and_to_who_is_dead_none_comes_back() {
-    let _turn = turn("levels::unreliable_messages_through_memory_all_come_and_to_who_is_dead_none_comes_back");
+fn unreliable_messages_through_memory_all_come_and_none_comes_back_from_the_dead() {
+    let _turn = turn("levels::unreliable_messages_through_memory_all_come_and_none_comes_back_from_the_dead");
     let mut peer = Peer::start("taker", &[]);
     let there = peer.address();
     let mut client = Client::of(&[there]);

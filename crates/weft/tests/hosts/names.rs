@@ -48,8 +48,8 @@ fn a_port_in_use_is_told_with_the_way_out() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told_by_their_names() {
-    let Some(_turn) = over_udp("names::settings_that_cannot_be_are_told_by_their_names") else { return };
+fn invalid_settings_are_reported_by_their_names() {
+    let Some(_turn) = over_udp("names::invalid_settings_are_reported_by_their_names") else { return };
     for (variable, value) in [
         ("WEFT_ADDR", "localhost"),
         ("WEFT_ADDR", "127.0.0.1:7"),

@@ -142,7 +142,7 @@ fn sessions_without_a_key_come_in_a_burst_and_leave_callers_with_the_key_alone()
 }
 
 #[test]
-fn nothing_is_kept_of_who_is_not_admitted() {
+fn nothing_is_kept_of_a_caller_that_is_not_admitted() {
     let _turn = turn("callers without the key that are not admitted");
     let (mut peer, before, there, me) = start();
     for _ in 0..2000 {

@@ -427,7 +427,7 @@ fn threads_of(process: u32) -> Vec<String> {
 }
 
 #[test]
-fn who_asks_what_a_process_is_at_leaves_no_thread_behind() {
+fn a_status_query_leaves_no_thread_behind() {
     let _turn = turn("askers");
     for is_old in [false, true] {
         let (peer, _, there, _) = start_on(is_old);

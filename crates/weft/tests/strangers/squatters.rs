@@ -137,19 +137,19 @@ fn call_squatter(user: &str) {
 }
 
 #[test]
-fn who_took_a_dead_processs_place_is_told_no_key_and_given_no_ring() {
+fn a_process_that_takes_a_dead_ones_place_gets_no_key_and_no_ring() {
     let _turn = turn("a squatter");
     call_squatter("our");
 }
 
 #[test]
-fn another_user_who_took_a_dead_processs_place_is_told_no_key_and_given_no_ring() {
+fn another_user_that_takes_a_dead_processs_place_gets_no_key_and_no_ring() {
     let _turn = turn("another user's squatter");
     call_squatter("another");
 }
 
 #[test]
-fn a_key_that_was_mapped_during_a_call_is_not_told_to_who_proved_the_old_one() {
+fn a_key_mapped_during_a_call_is_not_told_to_a_peer_that_proved_the_old_one() {
     let _turn = turn("another key during a call");
     let (mut bundle, here, _) = open_bundle();
     let dead = raw::nobody(&bundle.name(here).expect("name"));
