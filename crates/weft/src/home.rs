@@ -821,6 +821,6 @@ enum Connected {
 /// Why an answer gave no session.
 enum Answer {
     Refused(Reason),
-    /// We were told to join a session that we do not have (any more).
+    /// We were told to join a session that we do not have, or no longer have.
     NotJoined,
 }

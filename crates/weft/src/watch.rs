@@ -121,7 +121,7 @@ impl Signals {
         self.is_waiting.store(is_waiting, Ordering::SeqCst);
     }
 
-    /// The bundle does not sleep any more.
+    /// The bundle has woken up.
     pub fn get_up(&self) {
         // Relaxed: a thread that sees it late only wakes a bundle that is awake.
         self.is_asleep.store(false, Ordering::Relaxed);

@@ -448,7 +448,7 @@ fn eight_endpoints_at_once_get_what_is_theirs() {
     peers.into_iter().for_each(Peer::finish);
 }
 
-/// The whole address space as a segment, and lent memory: an offset is an address, and what is not mapped is refused.
+/// The whole address space as a segment, and lent memory: an offset is an address, and unmapped addresses are refused.
 #[test]
 fn a_whole_address_space_is_a_segment() {
     let _turn = turn("the whole address space");

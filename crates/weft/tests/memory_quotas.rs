@@ -31,7 +31,7 @@ impl Owner {
         self.bundle.name(self.here).expect("ours")
     }
 
-    /// Polls until nothing comes any more.
+    /// Polls until nothing more comes.
     fn serve(&mut self) {
         let mut vain = 0;
         while vain < 200 {
@@ -89,7 +89,7 @@ impl Readers {
         ends
     }
 
-    /// Polls both until so many reads have ended.
+    /// Polls both until `count` reads have ended.
     fn finish(&mut self, owner: &mut Owner, count: usize) -> Vec<Outcome> {
         let since = Instant::now();
         let mut ends = Vec::new();

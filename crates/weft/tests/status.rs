@@ -228,7 +228,7 @@ fn a_process_without_a_helper_is_counted_only_and_one_that_ended_is_not_there() 
     assert!(look.processes.iter().all(|found| found.epoch != epoch(&there)));
 }
 
-// ---- whoever asks
+// ---- askers
 
 fn address(there: &Address) -> SocketAddrUnix {
     SocketAddrUnix::new_abstract_name(format!("weft1-{}-status", epoch(there)).as_bytes()).expect("abstract names")

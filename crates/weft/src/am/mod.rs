@@ -63,8 +63,8 @@ impl<H: Threads> Default for EndpointHandlers<H> {
 impl Bundle {
     /// Sets the handler for a number and replaces the previous one. It runs inside [`Bundle::poll`].
     ///
-    /// If the handler panics, the session of its message ends. What its peer sends meanwhile comes back as if this process had ended, or had
-    /// broken the protocol; then the peer calls anew.
+    /// If the handler panics, the session of its message ends. Messages that the peer sends meanwhile come back as if this process had
+    /// ended or had broken the protocol; after that, the peer calls again.
     pub fn on(
         &mut self,
         endpoint: Endpoint,
@@ -92,8 +92,8 @@ impl Bundle<AnyThread> {
     /// Sets the handler for a number and replaces the previous one. It runs inside [`Bundle::poll`], in the thread that
     /// polls.
     ///
-    /// If the handler panics, the session of its message ends. What its peer sends meanwhile comes back as if this process had ended, or had
-    /// broken the protocol; then the peer calls anew.
+    /// If the handler panics, the session of its message ends. Messages that the peer sends meanwhile come back as if this process had
+    /// ended or had broken the protocol; after that, the peer calls again.
     pub fn on(
         &mut self,
         endpoint: Endpoint,

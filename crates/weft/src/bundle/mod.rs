@@ -598,7 +598,7 @@ impl<H: Threads> Bundle<H> {
         self.core.carry_back(&mut self.faces);
     }
 
-    /// Publishes a report for programs that look at the bundle from outside.
+    /// Publishes a report for clients of the status socket.
     #[cold]
     #[inline(never)]
     fn report(&mut self) {

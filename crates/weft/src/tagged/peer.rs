@@ -214,7 +214,7 @@ pub(super) struct Peer {
     pub queue: VecDeque<Sending>,
     /// Messages that wait to be fetched.
     pub announced: Announced<Sending>,
-    /// Number of them that came back for want of memory at the receiver.
+    /// How many of them came back because the receiver had no memory for them.
     pub bounced: usize,
     /// Contents that are being fetched. It also knows whether there is room for anything.
     pub streams: Departures<Stream>,

@@ -107,7 +107,7 @@ impl<T> InPlace<T> {
         }
         let at = (self.first + self.len) & (self.slots.len() - 1);
         if let Some(slot) = self.slots.get_mut(at) {
-            // The slot is empty, so nothing is to be dropped there.
+            // The slot is empty, so there is nothing to drop.
             std::mem::forget(slot.replace(value));
             self.len += 1;
         }

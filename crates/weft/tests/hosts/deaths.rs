@@ -210,7 +210,7 @@ fn a_process_restarted_on_the_same_port_is_another_one() {
     assert_eq!((back.args, back.payload), (vec![7], b"kept".to_vec()));
     // That is remembered for a second.
     std::thread::sleep(Duration::from_millis(1100));
-    // What is sent to the old name now comes back, and cannot have been delivered.
+    // Messages to the old name now come back as certainly not delivered.
     client.bundle.map(client.here, 0, there.name, there.key).expect("map");
     expect_returns(&mut client, 0, ECHO, Reason::WrongEpoch);
     client.bundle.map(client.here, 1, successor.name, successor.key).expect("map");
@@ -455,7 +455,7 @@ fn stand_still(suspicion: Duration, stopped: Duration) -> Duration {
         assert_eq!(take_ends(&mut client, &mut victims, Reason::Silent), 0);
     }
     victims[0].peer.go_on();
-    // The same process answers under the same name, in another session: what is asked again is answered once.
+    // The same process answers under the same name, in another session: a repeated request is answered once.
     client.bundle.map(client.here, 0, there.name, there.key).expect("map");
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut answer = None;

@@ -209,7 +209,7 @@ impl Engine {
         self.fail_receives(cx, number, reason, has_left);
     }
 
-    /// Ends what is under way to a peer. What comes from it is still taken.
+    /// Ends the sends under way to a peer. Its own messages are still taken.
     pub(in crate::tagged) fn fail_sends(&mut self, cx: &mut Working<'_>, number: u32, reason: Reason) {
         let endpoint = self.endpoint;
         let Some(peer) = self.peer(number) else { return };
