@@ -148,7 +148,7 @@ impl Wish {
     /// # Errors
     /// If its value is invalid.
     pub fn of_environment() -> Result<Wish, Error> {
-        // A program with more rights than its user (set-user-ID, capabilities) must not let the user choose its network interface.
+        // A program with more rights than its user must not let the user choose its network interface.
         match std::env::var_os(NI).filter(|said| !said.is_empty() && !has_borrowed_rights()) {
             None => Ok(Wish::Any),
             Some(said) if said == "process" => Ok(Wish::Process),

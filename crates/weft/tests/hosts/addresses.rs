@@ -265,7 +265,7 @@ fn a_process_is_reached_at_all_addresses_that_are_set_and_reaches_itself() {
             client.ask(to, seed, 50 * seed as usize);
         }
     }
-    // The first two addresses share a session.
+    // The whole name, and the name with only its first address, share a session.
     assert_eq!(peer.ask("sessions"), "3 0");
     let own = client.bundle.name(client.here).expect("name");
     assert_eq!(addresses_of(own), ["127.0.0.1", "127.0.0.2", "127.0.0.3"]);

@@ -200,7 +200,7 @@ fn a_process_restarted_on_the_same_port_is_another_one() {
     let new = Peer::start_with("server", &[], &[("WEFT_PORT", OsStr::new(&port))]);
     let successor = new.address();
     assert_eq!(successor.name.address, there.name.address);
-    // The session learns of it from the answer to the first packet that it sends there.
+    // The session learns of it by the first packet that it sends there.
     let returns = client.returns.clone();
     poll_until(&mut client.bundle, "what was kept there", |_| !returns.borrow().is_empty());
     let back = returns.borrow_mut().remove(0);

@@ -88,7 +88,7 @@ impl Way {
             let _ = self.by.send_to(bytes, self.to);
         };
         while !stop.load(Ordering::Relaxed) {
-            // An error means that the kernel found no process at the other port.
+            // An error is the kernel's report of a port that is free by now.
             let Ok((bytes, _)) = from.recv_from(&mut buffer) else {
                 late.take().iter().for_each(|datagram| send(datagram));
                 continue;

@@ -219,7 +219,7 @@ fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
     fd
 }
 
-/// Memory of huge pages, which the machine cannot supply: the first access to a mapping of it raises SIGBUS.
+/// Memory of huge pages, which the machine cannot supply: the first access to a mapping of it is fatal.
 fn huge(bytes: u64) -> Option<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = rustix::fs::memfd_create("weft-test", flags).ok()?;
