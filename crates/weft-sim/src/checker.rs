@@ -1,8 +1,8 @@
-//! Holds every message against what the design promises: it ends in exactly one outcome, its contents are those that were sent, it
-//! is delivered at most once, and "not delivered" is never said of a delivered one.
+//! Checks every message against what the design promises: it ends in exactly one outcome, its contents are unchanged, it is
+//! delivered at most once, and "not delivered" is never said of a delivered one.
 //!
-//! Nothing is added to messages. The checker knows them by a hash of who sent them, the life that they are for, and what they
-//! say, and counts for each hash what became of it; so equal messages are as good as one another.
+//! Nothing is added to messages. The checker identifies a message by a hash of its sender's life, its receiver's life and its
+//! contents, and counts the outcomes per hash. Equal messages are therefore interchangeable.
 
 use crate::histogram::Histogram;
 use crate::topology::HostId;
@@ -24,7 +24,7 @@ pub(crate) struct Contents<'a> {
     pub payload: &'a [u8],
 }
 
-/// From whom to whom.
+/// The sender and the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ends {
     pub from: HostId,
@@ -33,28 +33,28 @@ pub(crate) struct Ends {
     pub to_life: Epoch,
 }
 
-/// What was wrong.
+/// Which promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wrong {
-    /// Delivered, but more often than it was sent; or it was said to be not delivered; or its contents were changed, or nobody
-    /// sent it, or to another.
+    /// It was delivered more often than it was sent, or after it was returned as not delivered; or its contents were changed; or
+    /// nobody sent it to this receiver.
     DeliveredTooOften,
-    /// It came back as not delivered, but it was delivered, or came back before.
+    /// It came back as not delivered although it was delivered or had already come back.
     ReturnedTooOften,
-    /// Said to be stored or answered, but it was not delivered, or its end was told before.
+    /// It was reported stored or answered although it was not delivered or had already ended.
     CompletedTooOften,
-    /// In the end it was neither delivered nor returned.
+    /// It was neither delivered nor returned.
     Lost,
-    /// It was delivered, but its sender, which wanted to know, was not told.
+    /// It was delivered, but its sender had asked for a completion and got none.
     NeverTold,
 }
 
 /// A broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// What was wrong.
+    /// Which promise was broken.
     pub what: Wrong,
-    /// When, by the simulation's time.
+    /// When, in simulated time.
     pub at: Duration,
     /// The sender, as far as the message tells.
     pub from: HostId,
@@ -70,19 +70,19 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.what {
             Wrong::DeliveredTooOften => {
-                "was delivered that was not to be: twice, changed, said to be not delivered, or never sent"
+                "was delivered but should not have been: twice, changed, after a return, or never sent"
             }
-            Wrong::ReturnedTooOften => "came back as not delivered that was delivered or came back before",
-            Wrong::CompletedTooOften => "was said to be done that was not delivered or had ended before",
+            Wrong::ReturnedTooOften => "came back as not delivered, but was delivered or had come back before",
+            Wrong::CompletedTooOften => "was reported done, but was not delivered or had ended before",
             Wrong::Lost => "was lost: neither delivered nor returned",
-            Wrong::NeverTold => "was delivered and its sender never told",
+            Wrong::NeverTold => "was delivered, but its sender was never told",
         };
         let Violation { at, from, kind, op, args: [a, b], .. } = self;
         write!(f, "{at:?}: a {kind:?} of host {} (operation {op}, arguments {a} {b}) {what}", from.0)
     }
 }
 
-/// What became of the messages of one hash.
+/// The outcomes of the messages of one hash.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     sent_at: u64,
@@ -92,7 +92,7 @@ struct Fate {
     returned: u32,
     /// Came back as unknown.
     unknown: u32,
-    /// Those whose sender wants to know, and those of them that it was told of: as done, or as returned.
+    /// Those whose sender asked for a completion; `told` counts the ones whose end was reported, as done or as returned.
     asked: u32,
     told: u32,
     from: HostId,
@@ -109,14 +109,14 @@ impl Fate {
         self.sent.saturating_sub(self.delivered + self.returned + self.unknown)
     }
 
-    /// Whether nothing more can become of them.
+    /// Whether no further outcome is possible.
     fn is_over(&self) -> bool {
         self.delivered + self.returned == self.sent && self.told == self.asked
     }
 }
 
-/// A message that was sent and not delivered, of a sender that did not ask: until it is delivered in its turn, or something else
-/// becomes of it.
+/// A message that was sent and not delivered, whose sender asked for no completion. It is kept here until it is delivered in order,
+/// or until it is moved to `entries`.
 #[derive(Clone, Copy, Debug)]
 struct Fresh {
     hash: u64,
@@ -127,7 +127,7 @@ struct Fresh {
     args: [u32; 2],
 }
 
-/// Messages of one hash that may be lost.
+/// Unreliable messages of one hash.
 #[derive(Clone, Copy, Debug)]
 struct Loose {
     sent_at: u64,
@@ -135,37 +135,37 @@ struct Loose {
     left: u32,
 }
 
-/// Messages of senders that did not ask, from one host to another.
+/// Messages from one host to another whose senders asked for no completion.
 #[derive(Debug, Default)]
 struct Pair {
-    /// What was sent and not delivered, in order: what streams deliver is found at the front, without a look into a map that is
-    /// larger than caches.
+    /// Sent and not delivered, in order. A stream delivers in order, so the message is at the front, and no look-up is needed in a
+    /// map larger than the CPU's caches.
     fresh: VecDeque<Fresh>,
-    /// Delivered without further word.
+    /// Delivered; nothing else is expected of them.
     recent: VecDeque<u64>,
 }
 
-/// A message whose end its sender wants to know.
+/// A message whose sender asked for a completion.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     hash: u64,
     life: u32,
-    /// What the program wants to be told by.
+    /// The completion that the program chose.
     by: Option<u64>,
 }
 
-/// What is counted of messages.
+/// Counts of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Messages {
-    /// Taken from programs.
+    /// Accepted from programs.
     pub sent: u64,
-    /// Of these, those that may be lost.
+    /// The unreliable ones among them.
     pub unreliable: u64,
     /// Handed to programs.
     pub delivered: u64,
     /// Bytes of their arguments and payloads.
     pub bytes: u64,
-    /// Requests answered, and one-way messages said to be stored whose senders wanted to know.
+    /// Requests answered, and one-way messages reported stored to senders that asked.
     pub completed: u64,
     /// Returned as not delivered.
     pub returned: u64,
@@ -173,7 +173,7 @@ pub struct Messages {
     pub unknown: u64,
 }
 
-/// Hashes of messages that hash themselves.
+/// A hasher for keys that are hashes already.
 #[derive(Clone, Copy, Default, Debug)]
 struct Same(u64);
 
@@ -191,8 +191,8 @@ impl Hasher for Same {
     }
 }
 
-/// Delivered messages of one pair whose sender did not ask are remembered for so long: more than a stream keeps, so that they
-/// cannot come back any more.
+/// How many delivered messages of a pair are remembered if their sender asked for no completion: more than a stream keeps, so that
+/// an older one cannot come back.
 const REMEMBERED: usize = 1 << 15;
 
 /// Violations that are kept.
@@ -201,18 +201,18 @@ const VIOLATIONS_MOST: usize = 100;
 /// The checker.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// By sender and receiver, of those that have sent something.
+    /// By sender and receiver, for pairs that have sent something.
     pairs: HashMap<u64, Pair, BuildHasherDefault<Same>>,
-    /// Those that are not found in their pair, by hash; those of which nothing more can become are forgotten.
+    /// Messages that are not in their pair, by hash. An entry is removed when no further outcome is possible.
     entries: HashMap<u64, Fate, BuildHasherDefault<Same>>,
-    /// Those that may be lost, by hash: how many were sent and not delivered.
+    /// Unreliable messages, by hash: how many were sent and not delivered.
     unreliable: HashMap<u64, Loose, BuildHasherDefault<Same>>,
     asked: Vec<Asked>,
     free: Vec<u32>,
     hosts: u32,
-    /// Lives that ended: nobody is left to be told.
+    /// Lives that ended: their programs are told nothing more.
     dead: BTreeSet<u64>,
-    /// Requests that came back as unknown, by who asked and who was asked.
+    /// Requests that came back as unknown, by requester and replier.
     unknown_requests: BTreeMap<(u64, u64), u32>,
     pub messages: Messages,
     pub latency: Histogram,
@@ -240,7 +240,7 @@ impl Checker {
         }
     }
 
-    /// A number by which the message that is sent next is known, if its sender wants to know its end.
+    /// The number that identifies the next message, if its sender asked for a completion.
     pub fn ask(&mut self, by: Option<u64>) -> u64 {
         let asked = Asked { hash: 0, life: 0, by };
         let place = self.free.pop().unwrap_or_else(|| {
@@ -252,12 +252,12 @@ impl Checker {
         u64::from(slot.life) << 32 | u64::from(place)
     }
 
-    /// The number is not used: the message was not taken.
+    /// Takes a number back: the message was not accepted.
     pub fn take_back(&mut self, number: u64) {
         self.free.push(number as u32);
     }
 
-    /// A message was taken from a program.
+    /// A message was accepted from a program.
     pub fn on_sent(&mut self, now: u64, ends: Ends, contents: Contents<'_>, number: Option<u64>) {
         let hash = hash(ends.from_life, ends.to_life, contents);
         if let Some(number) = number {
@@ -272,7 +272,7 @@ impl Checker {
         }
     }
 
-    /// A message was taken from a program that may be lost. It may be delivered once, and nothing else.
+    /// An unreliable message was accepted from a program. It may be delivered once, and has no other outcome.
     pub fn on_sent_unreliable(&mut self, now: u64, ends: Ends, contents: Contents<'_>) {
         self.messages.sent += 1;
         self.messages.unreliable += 1;
@@ -281,7 +281,7 @@ impl Checker {
         *loose = Loose { sent_at: now, left: loose.left + 1 };
     }
 
-    /// One that may be lost is handed to a program. None if there is none such.
+    /// An unreliable message is handed to a program. `None` if no such message is outstanding.
     #[cold]
     fn deliver_unreliable(&mut self, now: u64, hash: u64) -> Option<Duration> {
         let Entry::Occupied(mut place) = self.unreliable.entry(hash) else { return None };
@@ -294,7 +294,7 @@ impl Checker {
         Some(takes)
     }
 
-    /// Adds a message to those that are found by their hash.
+    /// Adds a message to `entries`.
     fn enter(&mut self, fresh: Fresh) -> &mut Fate {
         let Fresh { hash, sent_at, ends, kind, op, args } = fresh;
         let entry = self.entries.entry(hash).or_insert_with(|| Fate {
@@ -317,7 +317,7 @@ impl Checker {
         entry
     }
 
-    /// Adds what waits for its turn between one host and another to what is found by its hash.
+    /// Moves the undelivered messages of a pair to `entries`.
     #[cold]
     fn enter_fresh(&mut self, pair: u64) {
         let Some(pair) = self.pairs.get_mut(&pair) else { return };
@@ -326,7 +326,7 @@ impl Checker {
         }
     }
 
-    /// A message is handed to a program. Says how long it took, if it was sent.
+    /// A message is handed to a program. Returns how long it took, if it was sent.
     pub fn on_delivered(&mut self, now: u64, ends: Ends, contents: Contents<'_>) -> Option<Duration> {
         let hash = hash(ends.from_life, ends.to_life, contents);
         self.messages.delivered += 1;
@@ -368,7 +368,7 @@ impl Checker {
         Some(takes)
     }
 
-    /// A sender is told that its message was stored or answered. Gives what its program wants to be told by.
+    /// A sender is told that its message was stored or answered. Returns the completion that its program chose.
     pub fn on_completed(&mut self, now: u64, from: HostId, number: u64) -> Option<u64> {
         let slot = self.asked.get(number as u32 as usize).copied().filter(|slot| slot.life == (number >> 32) as u32);
         let found = slot.and_then(|slot| self.entries.get_mut(&slot.hash).map(|entry| (slot, entry)));
@@ -388,8 +388,8 @@ impl Checker {
         slot.by
     }
 
-    /// A message came back. `lives` are those that it may have been for, if its sender did not ask. Gives what its program wants
-    /// to be told by.
+    /// A message came back. `lives` are the receivers' lives that it may have been sent to, if its sender asked for no completion.
+    /// Returns the completion that its program chose.
     pub fn on_returned(
         &mut self,
         now: u64,
@@ -417,11 +417,11 @@ impl Checker {
         };
         let wanted = |to: &Epoch| hash(life, *to, contents);
         let found = match asked {
-            // By its number, and with the contents that it had.
+            // Found by its number; its contents must be those that were sent.
             Some(slot) => {
                 Some(slot.hash).filter(|hash| lives.iter().any(|to| wanted(to) == *hash) && fits(self, *hash))
             }
-            // To any of these lives; rather of one of which nothing was said yet.
+            // Sent to any of these lives; prefer one that has an open message.
             None => {
                 let is_open = |hash: &u64| self.entries.get(hash).is_some_and(|fate| fate.open() > 0);
                 let all = || lives.iter().map(wanted);
@@ -429,7 +429,7 @@ impl Checker {
             }
         };
         let Some(entry) = found.and_then(|hash| self.entries.get_mut(&hash)) else {
-            // It may have been delivered without its sender's knowing.
+            // It may have been delivered although its sender does not know.
             if is_certain || asked.is_some() || !lives.iter().any(|to| self.forget_recent(from, wanted(to))) {
                 self.violate(now, Wrong::ReturnedTooOften, from, contents);
             }
@@ -449,15 +449,15 @@ impl Checker {
         asked.and_then(|slot| slot.by)
     }
 
-    /// A host's life ended: nobody is told of its messages any more.
+    /// A host's life ended: its program is told of no more outcomes.
     pub fn on_death(&mut self, life: Epoch) {
         self.dead.insert(life.0);
     }
 
-    /// Everything has come to rest: what has not ended by now is lost.
+    /// The simulation is at rest: a message that has not ended by now is lost.
     ///
-    /// A reply's end is that of its request. One that its receiver did not take before a channel was lost is told to nobody
-    /// but who asked, whose request comes back as unknown.
+    /// A reply ends with its request. If the channel is lost before the requester accepted the reply, the replier is not told; the
+    /// requester's request comes back as unknown.
     pub fn on_rest(&mut self, now: u64) {
         let pairs: Vec<u64> = self.pairs.keys().copied().collect();
         pairs.into_iter().for_each(|pair| self.enter_fresh(pair));
@@ -469,7 +469,7 @@ impl Checker {
                 open.push((Wrong::NeverTold, *fate));
             }
         }
-        // The map has an order of its own.
+        // The map's order differs between runs.
         open.sort_by_key(|(what, fate)| (*what, fate.sent_at, fate.from, fate.op, fate.args));
         for (what, fate) in open {
             if fate.kind == MessageKind::Reply && self.excuses(&fate) {
@@ -480,7 +480,7 @@ impl Checker {
         }
     }
 
-    /// Messages of living senders that have not ended, replies left out: their ends are those of requests.
+    /// Messages of living senders that have not ended. Replies do not count: they end with their requests.
     pub fn open(&self) -> usize {
         let is_open = |fate: &&Fate| fate.open() > 0 || fate.told < fate.asked;
         let awaited = |kind, life: Epoch| kind != MessageKind::Reply && !self.dead.contains(&life.0);
@@ -489,7 +489,7 @@ impl Checker {
         entries + fresh.filter(|fresh| awaited(fresh.kind, fresh.ends.from_life)).count()
     }
 
-    /// Whether who asked knows that these replies may not have been taken, or is gone itself.
+    /// Whether the requester knows that these replies may not have arrived, or is gone.
     fn excuses(&mut self, replies: &Fate) -> bool {
         if self.dead.contains(&replies.to_life.0) {
             return true;
@@ -502,7 +502,7 @@ impl Checker {
         true
     }
 
-    /// Forgets a message that was delivered lately. False if there was none.
+    /// Forgets a recently delivered message. False if there was none.
     #[cold]
     fn forget_recent(&mut self, from: HostId, hash: u64) -> bool {
         let found = (0..self.hosts).find_map(|to| {
@@ -539,7 +539,7 @@ impl Checker {
 }
 
 impl Pair {
-    /// A message was delivered.
+    /// Remembers a delivered message.
     #[inline]
     fn remember(&mut self, hash: u64) {
         if self.recent.len() == REMEMBERED {
@@ -549,7 +549,7 @@ impl Pair {
     }
 }
 
-/// By which a pair is found: different for each, and spread over all bits.
+/// The key of a pair: unique, and spread over all bits.
 #[inline]
 fn pair(from: HostId, to: HostId) -> u64 {
     (u64::from(from.0) << 32 | u64::from(to.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_again_to_the_next_life_is_another_message() {
+    fn a_message_sent_again_to_the_next_life_is_a_new_message() {
         let (lives, mut checker) = ([Epoch(2), Epoch(3)], Checker::new(2));
         checker.on_sent(1, ends(lives[0]), CONTENTS, None);
         checker.on_returned(2, HostId(0), FROM, &returned(Certainty::Unknown), &lives);
@@ -606,7 +606,7 @@ mod tests {
         checker.on_returned(4, HostId(0), FROM, &returned(Certainty::NotDelivered), &lives);
         checker.on_rest(5);
         assert_eq!(checker.violations, []);
-        // The first may have come all the same; the second may not.
+        // The first may have been delivered; the second was not.
         assert!(checker.on_delivered(6, ends(lives[0]), CONTENTS).is_some());
         assert!(checker.on_delivered(7, ends(lives[1]), CONTENTS).is_none());
         assert_eq!(checker.violations[0].what, Wrong::DeliveredTooOften);
