@@ -1,13 +1,13 @@
 //! The protocol of the paper that weft comes from, as a model: stop-and-wait on many channels.
 //!
 //! Each pair of network interfaces has n logical channels; each holds one packet at a time, which is sent again until it is
-//! acknowledged, after time-outs that double and are drawn by lot. An acknowledgement reflects the packet's time stamp. A packet that is
-//! refused, and one that was sent in vain too often, is unbound from its channel, which serves others meanwhile, and bound to one
-//! again later: so packets have numbers of their own, and the receiver remembers which ones it took.
+//! acknowledged. The time-outs double and are randomised. An acknowledgement reflects the packet's time stamp. A packet that is
+//! refused, or was retransmitted too often, is unbound from its channel, which then serves others, and is bound to a channel again
+//! later. Packets therefore have numbers of their own, and the receiver remembers which ones it took.
 //!
-//! What the paper does not say is chosen here: how long the first time-out is ([`Channels::timeout`]; there is no estimate of the round trip),
-//! and how often a packet is sent before it leaves its channel ([`TRIES_MOST`]). Messages larger than a packet go in several. A
-//! packet that is refused comes again as often as it takes: nobody is taken for dead.
+//! Where the paper leaves a value open, it is chosen here: the first time-out ([`Channels::timeout`]; there is no round-trip
+//! estimate), and how often a packet is sent before it leaves its channel ([`TRIES_MOST`]). Messages larger than a packet go in
+//! several. A refused packet is retried without limit: no peer is ever declared dead.
 
 use crate::faults::PerMillion;
 use crate::model::{Model, Wire};
@@ -19,32 +19,32 @@ use std::time::Duration;
 use weft_transport::rtt::Backoff;
 use weft_transport::Time;
 
-/// The protocol's numbers.
+/// The protocol's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Channels {
     /// Channels of each pair of hosts.
     pub count: u16,
-    /// Until a packet is sent again for the first time.
+    /// Time before the first retransmission.
     pub timeout: Duration,
-    /// Packets that the receiver refuses, as if their endpoint were not resident.
+    /// The share of packets that the receiver refuses, as if their endpoint were not resident.
     pub refuses: PerMillion,
 }
 
 impl Channels {
-    /// So many of them.
+    /// This many channels, with the defaults for the rest.
     pub fn new(count: u16) -> Channels {
         Channels { count, timeout: TIMEOUT, refuses: 0 }
     }
 }
 
-/// A host that does its part of a workload with this protocol. Requests and their answers are messages like others.
+/// A host that plays its part in a workload with this protocol. Requests and their answers are ordinary messages.
 #[derive(Debug)]
 pub struct StopAndWait {
     channels: Channels,
     workload: Workload,
-    /// What it has to send by itself.
+    /// What it sends on its own account.
     plan: Plan,
-    /// Sending and receiving, by the other host.
+    /// State per other host.
     peers: BTreeMap<HostId, Peer>,
 }
 
@@ -54,13 +54,13 @@ struct Plan {
     to: Vec<HostId>,
     left: u64,
     serial: u64,
-    /// Answers are waited for.
+    /// Messages are requests, which wait for their answers.
     is_asking: bool,
     under_way_most: u64,
     under_way: u64,
 }
 
-/// What is between this host and another one.
+/// The state shared with one other host.
 #[derive(Debug)]
 struct Peer {
     channels: Vec<Channel>,
@@ -68,16 +68,16 @@ struct Peer {
     free: Vec<u16>,
     /// Packets that wait for a channel.
     queue: VecDeque<Packet>,
-    /// Packets that were unbound, by the time when they want a channel again.
+    /// Packets that were unbound, by the time when they may bind again.
     resting: BTreeMap<(Time, u32), Packet>,
     /// The number of the next packet.
     next: u32,
     /// Time-outs of channels: when, and which.
     timeouts: BTreeSet<(Time, u16)>,
-    /// The last sequence number of each channel that came from there.
+    /// The last sequence number received on each channel.
     heard: Vec<u32>,
     taken: Taken,
-    /// Messages of several packets that are not whole, by the number of their first packet.
+    /// Incomplete messages of several packets, by the number of their first packet.
     parts: BTreeMap<u32, Vec<Option<Vec<u8>>>>,
 }
 
@@ -102,10 +102,10 @@ struct Packet {
     rests: Backoff,
 }
 
-/// Numbers of packets that were taken.
+/// The numbers of packets already taken.
 #[derive(Clone, Debug, Default)]
 struct Taken {
-    /// All below.
+    /// All numbers below were taken.
     floor: u32,
     above: BTreeSet<u32>,
 }
@@ -113,15 +113,15 @@ struct Taken {
 /// How often a packet is sent again before it leaves its channel.
 pub const TRIES_MOST: u32 = 8;
 
-/// Four times what a queue of 64 KiB takes at a gigabit, about.
+/// About four times what a queue of 64 KiB takes at 1 Gb/s.
 const TIMEOUT: Duration = Duration::from_millis(2);
 const TIMEOUT_MOST: Duration = Duration::from_millis(256);
 
-/// Kind and channel; sequence number; time stamp; number; place among the parts of its message, and how many there are; checksum;
-/// room for keys and names, so that packets carry as much as weft's.
+/// Kind and channel; sequence number; time stamp; packet number; part number and number of parts; checksum; padding, so that
+/// packets carry as much as weft's, which have room for keys and names.
 const HEADER: usize = 40;
 
-/// Where the checksum is, the last of it.
+/// Offset of the checksum, the last field.
 const SUM: usize = 32;
 
 const DATA: u8 = 1;
@@ -141,7 +141,7 @@ struct Header {
 }
 
 impl StopAndWait {
-    /// What one of so many hosts does.
+    /// What `host`, one of `hosts`, does.
     pub fn new(channels: Channels, workload: &Workload, host: HostId, hosts: u32) -> StopAndWait {
         let to = workload.others(host, hosts);
         let left = if to.is_empty() { 0 } else { workload.count };
@@ -165,7 +165,7 @@ impl StopAndWait {
         })
     }
 
-    /// Sends what the workload wants, as far as packets find channels.
+    /// Sends what the workload asks for, as long as there are free channels.
     fn send_more(&mut self, wire: &mut Wire<'_>) {
         while self.plan.left > 0 && self.plan.under_way < self.plan.under_way_most {
             let to = self.plan.to[(self.plan.serial % self.plan.to.len() as u64) as usize];
@@ -210,7 +210,7 @@ impl StopAndWait {
         let peer = self.peer(from);
         let Some(heard) = peer.heard.get_mut(usize::from(header.channel)) else { return };
         if (header.sequence.wrapping_sub(*heard) as i32) < 0 {
-            // An old copy: its channel holds another packet now.
+            // An old copy: its channel has moved on to another packet.
             return;
         }
         *heard = header.sequence;
@@ -229,7 +229,7 @@ impl StopAndWait {
         let arg = |n: usize| u32::from_le_bytes([head[n], head[n + 1], head[n + 2], head[n + 3]]);
         let args = [arg(0), arg(4), arg(8)];
         wire.note_delivered(from, &args, payload);
-        // Who asks sends his own number along, and so knows his answers.
+        // The requester sends its own number along, and recognises its answers by it.
         if self.workload.is_asking() {
             match args[2] == wire.host().0 {
                 true => self.plan.under_way -= 1,
@@ -238,7 +238,7 @@ impl StopAndWait {
         }
     }
 
-    /// An acknowledgement or a refusal. The time stamp that it reflects tells it from those of earlier tries.
+    /// An acknowledgement or a refusal. The time stamp that it reflects distinguishes this try from earlier ones.
     fn on_answer(&mut self, wire: &mut Wire<'_>, from: HostId, header: Header) {
         let timeout = self.channels.timeout;
         let peer = self.peer(from);
@@ -341,7 +341,7 @@ impl Peer {
         self.bind(wire, to, timeout);
     }
 
-    /// Adds a part to its message. Gives the message if it is whole.
+    /// Adds a part to its message. Returns the message if it is complete.
     fn on_part(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
         let first = header.number.wrapping_sub(u32::from(header.part));
         let parts = self.parts.entry(first).or_insert_with(|| vec![None; usize::from(header.parts)]);
@@ -367,7 +367,7 @@ impl Taken {
 }
 
 impl Header {
-    /// A packet with this header and what is behind it.
+    /// A packet with this header and body.
     fn packet(&self, body: &[u8]) -> Vec<u8> {
         let mut packet = vec![0; HEADER + body.len()];
         packet[0] = self.kind;
@@ -383,7 +383,7 @@ impl Header {
         packet
     }
 
-    /// What a packet says, if it is whole.
+    /// A packet's header and body, if the checksum is right.
     fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (head, body) = packet.split_first_chunk::<HEADER>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -402,7 +402,7 @@ impl Header {
     }
 }
 
-/// Of all but itself.
+/// The checksum of everything but itself.
 fn checksum(packet: &[u8]) -> u64 {
     contents_hash(contents_hash(0, &[], &packet[..SUM]), &[], &packet[HEADER..])
 }
@@ -440,7 +440,7 @@ mod tests {
                 Workload::new(Pattern::Bulk, 6400, 1000),
             );
             assert_eq!((report.messages.delivered, report.packets.sent), (6400, 2 * 6400));
-            // 12 bytes of arguments; at 10 Gb/s packet and acknowledgement take a microsecond, beside 1 ms of way.
+            // 12 bytes of arguments; at 10 Gb/s, packet and acknowledgement take 1 µs in addition to the delay of 1 ms.
             let wanted = f64::from(count) * 1012.0 * 8.0 / 1.001e-3;
             let part = report.goodput() / wanted;
             assert!((0.97..1.03).contains(&part), "{count}: {part} of {wanted}");
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(report.messages.delivered, 1000);
         let refused = report.packets.sent / 2 - 1000;
         assert!((60..200).contains(&refused), "{refused}");
-        // Each waits for 2 ms and more; if the only channel waited with it, that would be 2 ms for each.
+        // Each rests for at least 2 ms; if the only channel rested too, the run would take 2 ms per refusal.
         assert!(report.time < Duration::from_millis(2) * refused as u32 / 3, "{:?}", report.time);
     }
 
@@ -489,17 +489,17 @@ mod tests {
     fn a_peer_that_is_gone_holds_no_channel() {
         let mut simulation = simulation(Config::default(), Channels::new(4), &Workload::new(Pattern::Bulk, 100, 10));
         simulation.change(crate::Change::Isolate { host: HostId(1), from: true, to: true });
-        // Nine tries, of which the last waits for 256 ms and a quarter more at most.
+        // Nine tries, the last of which waits for at most 256 ms and a quarter.
         simulation.run_until(Duration::from_secs(2));
         let sent = simulation.report().packets.sent;
-        assert!(sent > 4 * u64::from(TRIES_MOST + 1), "{sent}: others had their turn");
+        assert!(sent > 4 * u64::from(TRIES_MOST + 1), "{sent}: the other packets had their turn");
         simulation.change(crate::Change::Heal);
         let report = simulation.settle(Duration::from_secs(60)).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(report.messages.delivered, 100);
     }
 
     #[test]
-    fn a_changed_packet_is_none() {
+    fn a_changed_packet_is_rejected() {
         let packet = Header { kind: DATA, number: 7, parts: 1, ..Header::default() }.packet(b"message");
         assert_eq!(Header::read(&packet).map(|(header, body)| (header.number, body)), Some((7, &b"message"[..])));
         for at in 0..packet.len() {

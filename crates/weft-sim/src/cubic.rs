@@ -1,9 +1,9 @@
-//! One flow of TCP with CUBIC (RFC 9438), as a model: what weft's flows meet on links that they share with the world.
+//! One flow of TCP with CUBIC (RFC 9438), as a model: the traffic that weft's flows meet on links shared with the world.
 //!
-//! What there is: slow start, the window's growth as a cubic function of time, its Reno-friendly region, fast convergence, one
-//! reduction per round trip (RFC 5681, 3.2), SACK (RFC 2018) and detection of lost segments by those sent later (RFC 8985's order,
-//! RFC 6675's threshold of three), and time-outs (RFC 6298, at least 200 ms as in Linux). What there is not: set-up, the
-//! receiver's window, delayed acknowledgements, HyStart, pacing. Numbers are whole, so that all machines agree.
+//! Modelled: slow start, the window's growth as a cubic function of time, its Reno-friendly region, fast convergence, one reduction
+//! per round trip (RFC 5681, 3.2), SACK (RFC 2018), loss detection by segments sent later (the order of RFC 8985, the threshold of
+//! three of RFC 6675), and time-outs (RFC 6298, at least 200 ms as in Linux). Not modelled: connection set-up, the receiver's
+//! window, delayed acknowledgements, HyStart, pacing. The arithmetic is in integers, so that all machines agree.
 
 use crate::model::{Model, Wire};
 use crate::topology::HostId;
@@ -16,13 +16,13 @@ use weft_transport::Time;
 /// The congestion window, in segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Cubic {
-    /// All windows in parts of a segment: [`PARTS`].
+    /// The congestion window. All windows are in [`PARTS`] of a segment.
     window: u64,
-    /// Slow start ends there.
+    /// Slow start ends at this window.
     threshold: u64,
-    /// Before the last reduction.
+    /// The window before the last reduction (W_max).
     window_most: u64,
-    /// What Reno would have, in the same time.
+    /// The window that Reno would have by now.
     reno: u64,
     epoch: Option<Epoch>,
 }
@@ -31,26 +31,26 @@ pub struct Cubic {
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     began: Time,
-    /// Until the window is what it was before, in microseconds: K.
+    /// K: microseconds until the window is back at its value before the reduction.
     plateau_in: u64,
 }
 
-/// Sends segments for ever, from some time on.
+/// Sends segments without end, from a given time on.
 #[derive(Debug)]
 pub struct CubicSender {
     to: HostId,
     starts: Time,
     cubic: Cubic,
-    /// Segments that were sent and not acknowledged in order, the first one being number `first`.
+    /// Segments from number `first` on that are not acknowledged in order.
     flight: VecDeque<Segment>,
     first: u32,
     /// Transmissions so far.
     serial: u64,
-    /// The latest one that is known to have come.
+    /// The latest transmission that is known to have arrived.
     seen: u64,
-    /// Segments under way: sent, and not known to have come or to be lost.
+    /// Segments under way: sent, and neither known to have arrived nor known to be lost.
     under_way: u64,
-    /// There is no other reduction until everything below has come.
+    /// No further reduction until everything below this segment has arrived.
     recovery_until: Option<u32>,
     round_trip: Option<(Duration, Duration)>,
     timeouts: u32,
@@ -60,11 +60,11 @@ pub struct CubicSender {
 /// Takes segments in and acknowledges each.
 #[derive(Debug, Default)]
 pub struct CubicReceiver {
-    /// All before have come.
+    /// All segments before this one have arrived.
     next: u32,
-    /// What came ahead of that: first to one behind the last.
+    /// Ranges that arrived ahead of `next`: first segment to one past the last.
     ahead: BTreeMap<u32, u32>,
-    /// The last segment that came.
+    /// The last segment that arrived.
     last: u32,
     bytes: Rc<Cell<u64>>,
 }
@@ -85,17 +85,17 @@ enum Fate {
 /// Parts of a segment.
 const PARTS: u64 = 1024;
 
-/// Segments under way in the beginning (RFC 6928), and at least.
+/// The initial window (RFC 6928), and the least.
 const WINDOW_FIRST: u64 = 10 * PARTS;
 const WINDOW_LEAST: u64 = 2 * PARTS;
 
-/// A segment is lost when so many that were sent after it have come.
+/// A segment is lost when this many sent after it have arrived.
 const THRESHOLD: u64 = 3;
 
 const TIMEOUT_LEAST: Duration = Duration::from_millis(200);
 const TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 
-/// TCP's header with its time stamps, less UDP's, which links count.
+/// TCP's header with time stamps, less UDP's header, which the link adds.
 const HEADER: usize = 24;
 
 /// Ranges of segments in an acknowledgement.
@@ -113,14 +113,14 @@ impl Cubic {
         self.window / PARTS
     }
 
-    /// So many segments have come, and the window was in use.
+    /// `segments` arrived while the window was in full use.
     pub fn on_acked(&mut self, now: Time, segments: u64, round_trip: Duration) {
         if self.window < self.threshold {
             self.window = (self.window + segments * PARTS).min(self.threshold.max(self.window));
             return;
         }
         let epoch = *self.epoch.get_or_insert_with(|| {
-            // 4.2: W(0) = W_max * beta, so K is where the cube makes up for the difference.
+            // 4.2: W(0) = W_max * beta, so K is the time at which the cube has grown by the difference.
             let missing = self.window_most.saturating_sub(self.window);
             self.window_most = self.window_most.max(self.window);
             self.reno = self.window;
@@ -130,22 +130,22 @@ impl Cubic {
         });
         let target = self.cubic_at(epoch, now.since(epoch.began) + round_trip);
         let target = target.clamp(self.window, self.window * 3 / 2);
-        // 4.3: Reno with this reduction would grow by 3 (1 - 0.7) / (1 + 0.7) = 9/17 segments per round trip, by one above W_max.
+        // 4.3: with this reduction Reno grows by 3 (1 - 0.7) / (1 + 0.7) = 9/17 segments per round trip, and by one above W_max.
         let (up, down) = if self.reno < self.window_most { (9, 17) } else { (1, 1) };
         self.reno += segments * PARTS * PARTS * up / (down * self.window);
         let grown = self.window + (target - self.window) * segments * PARTS / self.window;
         self.window = grown.max(self.reno);
     }
 
-    /// Something was lost, for the first time since the last reduction was made up for.
+    /// A segment was lost, the first one since the flow recovered from the last reduction.
     pub fn on_lost(&mut self) {
-        // 4.7, fast convergence: who gets less than the last time leaves room for others.
+        // 4.7, fast convergence: a flow that gets less than last time makes room for others.
         self.window_most = if self.window < self.window_most { self.window * 17 / 20 } else { self.window };
         self.window = (self.window * 7 / 10).max(WINDOW_LEAST);
         (self.threshold, self.epoch) = (self.window, None);
     }
 
-    /// Nothing came for a whole time-out.
+    /// Nothing arrived for a whole time-out.
     pub fn on_timeout(&mut self) {
         self.on_lost();
         self.window = PARTS;
@@ -172,7 +172,7 @@ fn cube_root(of: u128) -> u64 {
 }
 
 impl CubicSender {
-    /// To this host, from so long after the beginning.
+    /// Sends to this host, beginning at `starts`.
     pub fn new(to: HostId, starts: Duration) -> CubicSender {
         let starts = Time::default() + starts;
         CubicSender {
@@ -223,7 +223,7 @@ impl CubicSender {
         wire.send(self.to, &packet);
     }
 
-    /// Takes in that segments came. Returns how many.
+    /// Marks these ranges as arrived. Returns how many segments are new.
     fn on_came(&mut self, ranges: &[(u32, u32)]) -> u64 {
         let mut came = 0;
         for &(from, until) in ranges {
@@ -247,7 +247,7 @@ impl CubicSender {
         came
     }
 
-    /// Finds what must be lost. True if there is any.
+    /// Finds segments that must be lost. True if there are any.
     fn find_lost(&mut self) -> bool {
         let before = self.under_way;
         for segment in &mut self.flight {
@@ -317,7 +317,7 @@ impl Model for CubicSender {
 }
 
 impl CubicReceiver {
-    /// Where it counts the bytes that have come, each once.
+    /// The counter of bytes that have arrived, each counted once.
     pub fn bytes(&self) -> Rc<Cell<u64>> {
         self.bytes.clone()
     }
@@ -344,7 +344,7 @@ impl CubicReceiver {
         true
     }
 
-    /// The range of the last segment first, then those nearest to what is missing.
+    /// The range of the last segment first, then those nearest to the first gap.
     fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let last = self.ahead.range(..=self.last).next_back().filter(|(_, until)| self.last < **until);
         last.into_iter().chain(&self.ahead).take(RANGES).map(|(from, until)| (*from, *until))
@@ -361,7 +361,7 @@ impl Model for CubicReceiver {
             self.bytes.set(self.bytes.get() + (packet.len() - HEADER) as u64);
             wire.note_delivered(from, &[number], &packet[HEADER..]);
         }
-        // 12 bytes of time stamp and number, then what came in order and what came ahead.
+        // 12 bytes of time stamp and number, then the segments that came in order and those that came ahead.
         let mut ack = packet[4..12].to_vec();
         ack.extend_from_slice(&self.next.to_le_bytes());
         for (from, until) in self.ranges() {
@@ -391,14 +391,14 @@ mod tests {
     use super::*;
     use crate::congestion::{cubic_alone, gigabit};
 
-    /// A window that was reduced when it had 1,000 segments.
+    /// A window that was reduced from 1,000 segments.
     fn reduced() -> Cubic {
         let mut cubic = Cubic { window: 1000 * PARTS, ..Cubic::default() };
         cubic.on_lost();
         cubic
     }
 
-    /// What the window is so long after the first acknowledgement behind a reduction, with a round trip of 100 ms.
+    /// The window a given time after the first acknowledgement that follows a reduction, with a round trip of 100 ms.
     fn after(mut cubic: Cubic, time: Duration) -> u64 {
         let (round_trip, mut now) = (Duration::from_millis(100), Time::from_micros(77));
         let ends = now + time;
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_small_window_grows_as_reno_would() {
-        // W_max = 20, so 14 in the beginning, and then 9/17 of a segment per round trip: 20 after 11.4 of them.
+        // W_max = 20, so 14 at first, then 9/17 of a segment more per round trip: 20 after 11.4 of them.
         let mut cubic = Cubic { window: 20 * PARTS, ..Cubic::default() };
         cubic.on_lost();
         let (round_trip, mut now) = (Duration::from_micros(400), Time::default());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_before_he_has_what_he_had_leaves_room() {
+    fn a_loss_below_the_last_maximum_leaves_room_for_others() {
         let mut cubic = reduced();
         cubic.on_acked(Time::default(), 1, Duration::from_millis(1));
         cubic.on_lost();

@@ -21,7 +21,7 @@ pub(crate) const KEY: Key = Key(0x7765_6674);
 /// A network interface, as its home and its paths share it.
 type SimNi = Rc<RefCell<Ni<SimLink>>>;
 
-/// The writing ends of a host's paths: what a client's state is of.
+/// The writing end of a host's paths: the type parameter of its clients' states.
 pub type Outlet = StreamTx<SimNi>;
 
 type Core = Bundle<StreamRx<SimNi>, Outlet, NoBells>;
@@ -29,10 +29,10 @@ type Core = Bundle<StreamRx<SimNi>, Outlet, NoBells>;
 /// Messages that one poll takes, about.
 const BUDGET: u32 = 256;
 
-/// Between something that happened and the look at what is to be done now and then: a millisecond.
+/// From an event to the next housekeeping: a millisecond.
 const TIDY_AFTER: u64 = 1_000_000;
 
-/// After a link that had no room: 10 microseconds.
+/// From a refused send to the next try: 10 microseconds.
 const AGAIN_AFTER: u64 = 10_000;
 
 /// A fault between the network interface and the program, which the checker must find.
@@ -51,11 +51,11 @@ pub enum Plant {
 /// What all hosts know.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// The names of the present lives, by host; of those that are down, of the last.
+    /// The name of each host's present life, or of its last one if it is down.
     pub names: Vec<Name>,
     /// All lives so far.
     pub lives: Vec<Epoch>,
-    /// A planted fault, and after how many messages it comes.
+    /// A planted fault, and after how many messages it happens.
     pub plant: Option<(Plant, u64)>,
 }
 
@@ -73,13 +73,13 @@ pub(crate) struct Host<P> {
     pub id: HostId,
     pub clock: Clock,
     pub life: Option<Life<P>>,
-    /// What runs in weft's place.
+    /// The model that runs in place of weft.
     pub station: Option<Station>,
     shared: Shared,
-    /// When its timer event comes; others are old.
+    /// When its valid timer event comes; any other is stale.
     timer_at: Option<u64>,
     tidy_at: Option<u64>,
-    /// Packets of a look, and the list that the next look takes.
+    /// The packets of one look. The list is reused by the next.
     packets: Vec<u32>,
 }
 
@@ -109,7 +109,7 @@ impl<P: Program> Host<P> {
         let link = SimLink { host: number, local: local.clone(), network: network.clone() };
         let secrets = Secrets { door: [random.bits(), random.bits()], seed: random.bits() };
         let sessions = HostSessions::new(Rc::new(RefCell::new(Ni::new(link, epoch, settings, secrets))));
-        // All others may be peers.
+        // All other hosts may be peers.
         let settings = weft_core::Settings { sessions_most: HOSTS_MOST, ..Default::default() };
         let mut core = Core::new(NoBells, settings);
         let name = Name { epoch, endpoint: EndpointId(1), uid: Uid(1000), address: address(number) };
@@ -141,7 +141,7 @@ impl<P: Program> Host<P> {
         network.look(number, now);
     }
 
-    /// The host goes down at once: nobody is told.
+    /// The host goes down at once, without telling anyone.
     pub fn crash(&mut self) {
         self.shared.network.borrow_mut().set_up(self.id.0, false);
         self.station = None;
@@ -150,7 +150,7 @@ impl<P: Program> Host<P> {
         }
     }
 
-    /// The host is to run a model from now on.
+    /// The host runs a model from now on.
     pub fn install(&mut self, model: Box<dyn Model>, random: Random) {
         self.crash();
         self.station = Some(Station::new(model, random));
@@ -159,7 +159,7 @@ impl<P: Program> Host<P> {
         network.look(self.id.0, 0);
     }
 
-    /// Looks at what came, at timers and at the program.
+    /// Looks at packets, timers and the program.
     pub fn look(&mut self) {
         let Some(life) = &mut self.life else {
             return self.station.iter_mut().for_each(|station| station.look(self.id, &self.shared));
@@ -180,7 +180,7 @@ impl<P: Program> Host<P> {
         self.plan(now, has_work);
     }
 
-    /// A timer event came. It is an old one if the timer was set anew.
+    /// A timer event came. It is stale if the timer was set again since.
     pub fn on_timer(&mut self, now: u64) {
         if self.timer_at == Some(now) || self.station.as_mut().is_some_and(|station| station.on_timer(now)) {
             self.timer_at = None;
@@ -188,7 +188,7 @@ impl<P: Program> Host<P> {
         }
     }
 
-    /// Does what is to be done now and then. `hurries` if the end of every message is waited for.
+    /// Does the housekeeping. `hurries` asks for the ends of all messages.
     pub fn tidy(&mut self, now: u64, hurries: bool) {
         if self.tidy_at != Some(now) {
             return;
@@ -206,7 +206,7 @@ impl<P: Program> Host<P> {
         self.plan(now, waits);
     }
 
-    /// The clock was changed, or the ends of messages are waited for from now on.
+    /// The clock was changed, or `hurries` was set: plan the next events again.
     pub fn disturb(&mut self, now: u64) {
         if self.life.is_some() {
             self.timer_at = None;
@@ -215,7 +215,7 @@ impl<P: Program> Host<P> {
         }
     }
 
-    /// Whether what runs here has done all that it meant to.
+    /// Whether the program or model here has done all that it meant to.
     pub fn is_done(&self) -> bool {
         self.life.as_ref().is_none_or(|life| life.program.is_done())
             && self.station.as_ref().is_none_or(Station::is_done)
@@ -228,7 +228,7 @@ impl<P: Program> Host<P> {
         let wanted = [timer, life.desk.alarm].into_iter().flatten().min();
         let host = self.id.0;
         if let Some(at) = wanted.filter(|at| self.timer_at.is_none_or(|timer| *at < timer)) {
-            // A timer that fires without effect, as for a clock that stands still, must let time pass.
+            // A timer may fire without effect, as when the clock stands still. Time must pass all the same.
             let at = at.max(now + 1);
             self.timer_at = Some(at);
             self.shared.network.borrow_mut().at(at, Event::Timer { host });
@@ -247,7 +247,7 @@ impl<P: Program> Host<P> {
 
 impl<P: Program> Life<P> {
     fn take_packet(&mut self, network: &RefCell<Network>, id: u32) {
-        // The network is not borrowed meanwhile: strangers are answered at once.
+        // Don't keep the network borrowed: the host answers strangers at once.
         let (from, bytes, lay) = network.borrow_mut().take_packet(id);
         let (way, now) = (Way { to: address(from), from: 0 }, self.local.get());
         self.sessions.ni().borrow_mut().on_packet_of(now, now - lay, way, &bytes);
@@ -262,7 +262,7 @@ impl<P: Program> Life<P> {
         }
     }
 
-    /// Hands over what came, and lets the program go on. Says whether something happened.
+    /// Delivers messages and lets the program go on. True if something happened.
     fn serve(&mut self) -> bool {
         let Life { core, sessions, program, desk, has_started, .. } = self;
         let mut has_work = false;
@@ -300,22 +300,22 @@ impl<P: Program> Life<P> {
         }
     }
 
-    /// Idle paths give back what they can do without.
+    /// Idle paths free the memory that they do not need.
     pub fn rest(&mut self) {
         self.core.rest();
     }
 
-    /// Messages whose end is not known.
+    /// Messages that have not ended.
     pub fn unsettled(&self) -> u64 {
         self.core.state().unsettled()
     }
 
-    /// Whether everything was sent and said to have come.
+    /// Whether everything was sent and acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.sessions.ni().borrow().is_acknowledged()
     }
 
-    /// How the channels to other hosts stand, those that have ended left out.
+    /// The state of the channels to other hosts, except those that have ended.
     pub fn channels(&self) -> Vec<HostReport> {
         let mut ni = self.sessions.ni().borrow_mut();
         let hosts: Vec<_> = ni.hosts().map(|(id, _)| id).collect();
@@ -323,14 +323,14 @@ impl<P: Program> Life<P> {
     }
 }
 
-/// A program and what belongs to it, as a bundle's client.
+/// The program and its desk, as a client of the bundle.
 struct Driver<'a, P> {
     program: &'a mut P,
     desk: &'a mut Desk,
 }
 
 impl<P: Program> Driver<'_, P> {
-    /// Tells the program what happened. Returns how much.
+    /// Passes the events on to the program. Returns how many.
     fn tell(&mut self, state: &mut State<Outlet>) -> u32 {
         let mut told = 0;
         while let Some(event) = state.next_event() {
@@ -343,7 +343,7 @@ impl<P: Program> Driver<'_, P> {
                 }
                 Event::CanSend { destination, .. } => Some(Notice::CanSend(HostId(destination))),
                 Event::PeerLost { destination, reason, .. } => Some(Notice::PeerLost(HostId(destination), reason)),
-                // The client takes them all.
+                // The client takes all of these itself.
                 Event::Returned(_) | Event::ReplyRefused { .. } => None,
             };
             if let Some(notice) = notice {
@@ -379,7 +379,7 @@ impl<P: Program> Driver<'_, P> {
         Some(plant)
     }
 
-    /// Does what a planted fault does.
+    /// Carries out a planted fault.
     #[cold]
     fn mishandle(&mut self, state: &mut State<Outlet>, message: &Message<'_>, plant: Plant) -> Result<(), Reason> {
         match plant {
@@ -435,7 +435,7 @@ impl<P: Program> Sink<Outlet> for Driver<'_, P> {
         let all: Vec<Epoch>;
         let lives = match message.destination {
             Some(to) => known.get(to as usize).map_or(&[][..], Vec::as_slice),
-            // A reply does not say whose request it was for.
+            // A returned reply does not say whose request it was for.
             None => {
                 all = directory.borrow().lives.clone();
                 &all

@@ -21,18 +21,18 @@ pub struct Link {
     pub rate: u64,
     /// From one end to the other.
     pub delay: Duration,
-    /// Added to the delay of each packet by lot, up to this.
+    /// The delay of each packet grows by a random time up to this.
     pub jitter: Duration,
-    /// Bytes that wait at its beginning, at most; packets that find no room are dropped.
+    /// Bytes that may wait at its beginning; packets that find no room are dropped.
     pub queue: u32,
-    /// Bytes around each packet.
+    /// Bytes of framing around each packet.
     pub overhead: u32,
-    /// Bytes of the largest packet that it is said to carry, headers of IP and UDP not counted.
+    /// The largest packet that the link claims to carry, without the headers of IP and UDP.
     pub packet_bytes: u16,
 }
 
 impl Default for Link {
-    /// 10 Gb/s, 5 µs, room for 512 KiB, and what Ethernet, IPv4 and UDP put around packets.
+    /// 10 Gb/s, 5 µs, room for 512 KiB, and the framing of Ethernet, IPv4 and UDP.
     fn default() -> Link {
         Link {
             rate: 10_000_000_000,
@@ -45,56 +45,56 @@ impl Default for Link {
     }
 }
 
-/// What happens at some time.
+/// Something that happens at a given time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A packet is at the end of a link.
     Arrive { port: u32, packet: u32 },
     /// A packet was held back for long enough, unless it went on before.
     Release { port: u32, packet: u32, held: u32 },
-    /// A host looks at what came, at its timers and at its program.
+    /// A host looks at its packets, its timers and its program.
     Look { host: u32 },
     /// A host's timer or alarm may be due.
     Timer { host: u32 },
-    /// A host does what is to be done now and then.
+    /// A host does its periodic housekeeping.
     Tidy { host: u32 },
-    /// The plan has a change.
+    /// The plan changes something.
     Change { number: u32 },
 }
 
-/// The one direction of a link.
+/// One direction of a link.
 #[derive(Debug)]
 struct Port {
     link: Link,
     /// Picoseconds of one byte.
     byte_time: u64,
-    /// When the last byte of what waits will have gone, in picoseconds.
+    /// When the last queued byte will have left, in picoseconds.
     free_at: u64,
     harm: Harm,
     jitter: Random,
-    /// Packets so far.
+    /// Packets passed so far.
     passed: u64,
-    /// Those that are held back: until so many have passed.
+    /// Held packets, each with the value of `passed` at which it is released.
     held: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl Port {
-    /// Bytes that have not gone.
+    /// Bytes still queued.
     #[inline]
     fn waiting(&self, now: u64) -> u64 {
         self.free_at.saturating_sub(now * 1000) / self.byte_time.max(1)
     }
 }
 
-/// A packet under way. Its place is used again.
+/// A packet under way. Its slot is reused.
 #[derive(Debug, Default)]
 struct Packet {
     bytes: Vec<u8>,
     from: u32,
     to: u32,
-    /// When it came to its host.
+    /// When it reached its host.
     came_at: u64,
-    /// The number of its stay among the held ones, or of the last.
+    /// The number of its latest hold.
     held: u32,
     is_held: bool,
 }
@@ -105,9 +105,9 @@ struct Inbox {
     packets: Vec<u32>,
     bytes: usize,
     is_up: bool,
-    /// When it looks, if it will.
+    /// When the host will look next, if that is planned.
     look_at: Option<u64>,
-    /// It does not look before.
+    /// It does not look before this time.
     next_look: u64,
 }
 
@@ -121,10 +121,10 @@ pub(crate) struct Network {
     free: Vec<u32>,
     ports: Vec<Port>,
     inboxes: Vec<Inbox>,
-    /// By sender times hosts plus receiver; empty while nobody is cut off.
+    /// Indexed by sender times hosts plus receiver; empty while no pair is cut.
     cuts: Vec<bool>,
     holds: u32,
-    /// How often a link has no room, in a million packets.
+    /// How often a link refuses a packet, in a million packets.
     pub full: PerMillion,
     whims: Random,
     pub done: Done,
@@ -133,7 +133,7 @@ pub(crate) struct Network {
     pub sampler: Sampler,
 }
 
-/// Bytes that wait at a host for its look, at most: a socket's buffer.
+/// Bytes that may wait at a host for its look: a socket buffer.
 pub(crate) const INBOX_BYTES: usize = 4 << 20;
 
 /// A host looks at most once in this time.
@@ -148,7 +148,7 @@ pub(crate) fn address(host: u32) -> HostAddress {
     HostAddress { ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, a, b], port: UDP_PORT }
 }
 
-/// The host that is there.
+/// The host with this address.
 pub(crate) fn host_at(address: HostAddress) -> u32 {
     u32::from(u16::from_be_bytes([address.ip[14], address.ip[15]]))
 }
@@ -189,7 +189,7 @@ impl Network {
             match event {
                 Event::Arrive { port, packet } => self.on_arrival(port, packet),
                 Event::Release { port, packet, held } => self.on_release(port, packet, held),
-                // It looked earlier.
+                // The host looked earlier than this event.
                 Event::Look { host } if self.inboxes[host as usize].look_at != Some(at) => self.events -= 1,
                 _ => {
                     self.fold(event);
@@ -220,7 +220,7 @@ impl Network {
         self.pass(from, id);
     }
 
-    /// What a host finds at its look.
+    /// The packets that a host finds when it looks.
     pub fn take_inbox(&mut self, host: u32, into: &mut Vec<u32>) {
         let inbox = &mut self.inboxes[host as usize];
         inbox.look_at = None;
@@ -229,7 +229,7 @@ impl Network {
         std::mem::swap(&mut inbox.packets, into);
     }
 
-    /// A packet's bytes, who sent it, and for how long it lay there. The place is to be given back.
+    /// A packet's bytes, its sender, and how long it waited. The caller gives the slot back with `give_back`.
     pub fn take_packet(&mut self, id: u32) -> (u32, Vec<u8>, Duration) {
         self.done.arrived += 1;
         let packet = &mut self.packets[id as usize];
@@ -241,7 +241,7 @@ impl Network {
         self.free.push(id);
     }
 
-    /// A host is to look, soon or at some time.
+    /// A host is to look at `at`, or as soon as it may.
     pub fn look(&mut self, host: u32, at: u64) {
         let inbox = &mut self.inboxes[host as usize];
         let at = at.max(inbox.next_look).max(self.now);
@@ -251,7 +251,7 @@ impl Network {
         }
     }
 
-    /// A host comes up or goes down. What waited there is gone.
+    /// A host comes up or goes down. Packets that wait there are lost.
     pub fn set_up(&mut self, host: u32, is_up: bool) {
         let inbox = &mut self.inboxes[host as usize];
         let waited = std::mem::take(&mut inbox.packets);
@@ -261,7 +261,7 @@ impl Network {
         self.free.extend(waited);
     }
 
-    /// A host does not look before.
+    /// A host does not look before `until`.
     pub fn hold_looks(&mut self, host: u32, until: u64) {
         let inbox = &mut self.inboxes[host as usize];
         inbox.next_look = inbox.next_look.max(until);
@@ -279,7 +279,7 @@ impl Network {
         }
     }
 
-    /// Packets from one host to another vanish from now on, or do not.
+    /// Packets from one host to another are lost from now on, or get through again.
     pub fn cut(&mut self, from: u32, to: u32, is_cut: bool) {
         let hosts = self.topology.hosts();
         self.cuts.resize((hosts * hosts) as usize, false);
@@ -292,7 +292,7 @@ impl Network {
         self.ports[host as usize].link.packet_bytes
     }
 
-    /// The most bytes that wait now at the beginning of one of these links.
+    /// The longest queue at the beginning of any of these links, in bytes.
     pub fn queued(&self, links: Links) -> u64 {
         let those = self.ports.iter().zip(0..).filter(|(_, number)| self.topology.has(links, *number));
         those.map(|(port, _)| port.waiting(self.now)).max().unwrap_or(0)
@@ -320,7 +320,7 @@ impl Network {
         let Packet { bytes, from, to, .. } = &packets[id as usize];
         trace.fold(*now);
         trace.fold(u64::from(*from) << 40 | u64::from(*to) << 20 | bytes.len() as u64);
-        // The header, whose checksum stands for the rest.
+        // Only the header: its checksum covers the rest.
         for word in bytes.chunks(8).take(5) {
             trace.fold(word.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
         }
@@ -336,7 +336,7 @@ impl Network {
         self.look(host, 0);
     }
 
-    /// A packet at the beginning of a link.
+    /// A packet enters a link.
     fn pass(&mut self, number: u32, id: u32) {
         let Network { ports, packets, queue, done, now, sampler, .. } = self;
         let port = &mut ports[number as usize];
@@ -362,7 +362,7 @@ impl Network {
         self.release_due(number, at);
     }
 
-    /// Does to a packet that gets through, at `at`, what else may happen to it.
+    /// Applies the other faults to a packet that gets through and arrives at `at`.
     #[cold]
     fn harm(&mut self, number: u32, id: u32, at: u64) {
         let mut happens = |chance: fn(&Faults) -> u32| {
@@ -377,7 +377,7 @@ impl Network {
             self.done.corrupted += 1;
             let bytes = &mut self.packets[id as usize].bytes;
             self.ports[number as usize].harm.damage(bytes);
-            // Its checksum does not stand for it any more.
+            // Its checksum no longer covers it: hash all of it.
             self.trace.fold(contents_hash(0, &[], bytes));
         }
         match held {
@@ -386,7 +386,7 @@ impl Network {
         }
     }
 
-    /// A second copy of a packet that gets to the end of a link at `at`, or later.
+    /// Sends a second copy of a packet that arrives at `at`; the copy arrives then or later.
     #[cold]
     fn copy(&mut self, number: u32, id: u32, at: u64) {
         self.done.duplicated += 1;
@@ -416,7 +416,7 @@ impl Network {
         self.queue.push(latest, Event::Release { port: number, packet: id, held: self.holds });
     }
 
-    /// Lets go of held packets that enough others have overtaken: right behind the last of these.
+    /// Releases held packets that enough others have overtaken, right behind the last of these.
     #[inline]
     fn release_due(&mut self, number: u32, at: u64) {
         let Network { ports, packets, queue, .. } = self;
@@ -466,11 +466,11 @@ fn byte_time(rate: u64) -> u64 {
     8_000_000_000_000 / rate.max(1)
 }
 
-/// A host's way into the network, as its network interface sees it.
+/// A host's link, as its network interface sees it.
 #[derive(Debug)]
 pub struct SimLink {
     pub(crate) host: u32,
-    /// The host's own time, which moves between its looks only.
+    /// The host's own time. It advances only when the host looks.
     pub(crate) local: Rc<Cell<Time>>,
     pub(crate) network: Rc<RefCell<Network>>,
 }
