@@ -1,7 +1,7 @@
-//! What becomes of links when more is sent than they carry: figures of the window that follows the delay, each from a run of its own.
-//! `cargo run --release -p weft-sim --example congestion` prints all of them.
+//! Congestion: links that are offered more than they carry. Each function measures weft's delay-based window in a run of its own.
+//! `cargo run --release -p weft-sim --example congestion` prints them all.
 //!
-//! Goodput is that of payloads. Shares are parts of [`capacity`]: what packets of full size and weft's own header leave of a link.
+//! Goodput counts payloads. Shares are parts of [`capacity`], the payload that packets of full size carry on a link.
 
 use crate::cubic::{CubicReceiver, CubicSender};
 use crate::faults::{Faults, PerMillion};
@@ -15,7 +15,7 @@ use weft_transport::{Method, Random};
 use weft_wire::packet::HEADER;
 use weft_wire::Reason;
 
-/// A gigabit with a delay of its own and room for so many bytes.
+/// A link of 1 Gb/s with this delay and a queue of this many bytes.
 pub fn gigabit(delay: Duration, queue: u32) -> Link {
     Link { rate: GIGABIT, delay, queue, ..Link::default() }
 }
@@ -39,61 +39,61 @@ pub fn jain(shares: &[f64]) -> f64 {
 /// Many send to one.
 #[derive(Clone, Copy, Debug)]
 pub struct Incast {
-    /// Of the senders' goodputs.
+    /// Jain's index of the senders' goodputs.
     pub jain: f64,
-    /// Of the receiver's link.
+    /// The share of the receiver's link.
     pub share: f64,
-    /// Packets sent, and those of them that found a queue full.
+    /// Packets sent by all.
     pub sent: u64,
-    /// See there.
+    /// Those of them that found a queue full.
     pub dropped: u64,
-    /// Of the receiver's link, in bytes.
+    /// The queue of the receiver's link.
     pub queue: Queue,
-    /// Times that no acknowledgement came in time.
+    /// Retransmission time-outs.
     pub timeouts: u64,
 }
 
-/// Bytes that waited for a link, looked at in equal times.
+/// Bytes in a queue, sampled at equal intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
     /// The median.
     pub p50: u64,
     /// The 99th percentile.
     pub p99: u64,
-    /// The most.
+    /// The maximum.
     pub most: u64,
 }
 
-/// A link's rate falls in mid-flow.
+/// A link's rate falls while a flow uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct RateFall {
-    /// What is under way on the slower link when its queue is empty.
+    /// Bytes of a round trip on the slower link while its queue is empty.
     pub bytes_of_a_round_trip: u64,
     /// The queue in the second half of the time before the fall.
     pub before: Queue,
-    /// In the first 50 round trips after it.
+    /// The queue in the first 50 round trips after it.
     pub within: Queue,
-    /// And then.
+    /// The queue after these.
     pub later: Queue,
-    /// Of the slower link, then.
+    /// The share of the slower link after these.
     pub share: f64,
-    /// Packets that found the queue full, in all.
+    /// Packets that found the queue full, in the whole run.
     pub dropped: u64,
 }
 
 /// Two flows share a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Two {
-    /// Parts of the link that the first and the second have.
+    /// The shares of the first and the second flow.
     pub shares: [f64; 2],
-    /// Of the link that they share.
+    /// The queue of the shared link.
     pub queue: Queue,
-    /// Packets that found its queue full.
+    /// Packets that found that queue full.
     pub dropped: u64,
 }
 
-/// `senders` hosts send messages of 1 KiB to one without end, over `link`s to and from a switch. Looked at from 100 ms after the
-/// beginning on, for so long.
+/// `senders` hosts send messages of 1 KiB to one host without end, over `link`s to and from a switch. It measures for `lasts`, from
+/// 100 ms after the beginning.
 pub fn incast(seed: u64, senders: u32, link: Link, lasts: Duration) -> Incast {
     let topology = Topology::Star(senders + 1);
     let mut simulation = flows(Config { topology, ..config(seed, link) }, 1024, |host| {
@@ -116,7 +116,7 @@ pub fn incast(seed: u64, senders: u32, link: Link, lasts: Duration) -> Incast {
     }
 }
 
-/// One flow of messages of 8 KiB over `link`, whose rate falls to `rate` after a second. Looked at for two more.
+/// One flow of 8 KiB messages over `link`, whose rate falls to `rate` after a second. It measures for two more seconds.
 pub fn rate_fall(seed: u64, link: Link, rate: u64) -> RateFall {
     let mut simulation = flows(config(seed, link), 8192, one_flow);
     let slow = Link { rate, ..link };
@@ -140,8 +140,8 @@ pub fn rate_fall(seed: u64, link: Link, rate: u64) -> RateFall {
     }
 }
 
-/// Two flows of messages of 8 KiB to one host over `link`s, of which the second begins a second late. Looked at from the third
-/// second to the end of the fourth.
+/// Two flows of 8 KiB messages to one host over `link`s. The second begins one second late. It measures from the third second to
+/// the end of the fourth.
 pub fn two_flows(seed: u64, link: Link) -> Two {
     let config = Config { topology: Topology::Star(3), ..config(seed, link) };
     let late = Duration::from_secs(1);
@@ -157,13 +157,13 @@ pub fn two_flows(seed: u64, link: Link) -> Two {
     Two { shares: [share(1), share(2)], queue, dropped: good(&simulation).packets.queue_full }
 }
 
-/// A flow of weft, of messages of 8 KiB, and one of [`CubicSender`], each between hosts of its own, over one `link` between
-/// switches. Both begin at once; looked at from the end of the second second to that of the tenth.
+/// A flow of weft, of 8 KiB messages, and one of [`CubicSender`], each between hosts of its own, over one `link` between switches.
+/// Both begin at once. It measures from the end of the second second to the end of the tenth.
 pub fn beside_cubic(seed: u64, link: Link) -> Two {
     with_cubic(seed, link, true)
 }
 
-/// [`CubicSender`] alone on the same link, to see that the model uses it.
+/// [`CubicSender`] alone on the same link, to check that the model can fill it.
 pub fn cubic_alone(seed: u64, link: Link) -> Two {
     with_cubic(seed, link, false)
 }
@@ -187,8 +187,8 @@ fn with_cubic(seed: u64, link: Link, is_weft_there: bool) -> Two {
     Two { shares: [share(0), share(1)], queue, dropped: good(&simulation).packets.queue_full }
 }
 
-/// The part of `link` that one flow of messages of 8 KiB has for two seconds, from 100 ms after its first message came, if each
-/// direction loses so many packets; and the queue meanwhile.
+/// The share of `link` that one flow of 8 KiB messages gets in two seconds, from 100 ms after its first message arrived, if each
+/// direction loses `loss` in a million packets; and the queue in that time.
 pub fn one_flow_share(seed: u64, link: Link, loss: PerMillion) -> (f64, Queue) {
     let config = config(seed, link);
     let faults = Faults { carries: config.faults.carries, ..Faults::loss(loss) };
@@ -205,8 +205,8 @@ pub fn one_flow_share(seed: u64, link: Link, loss: PerMillion) -> (f64, Queue) {
     (bits(came, lasts) / capacity(link), queue)
 }
 
-/// One flow of 8 KiB messages between hosts that are away by turns, each for so long after it ran for so long, as two processes that
-/// share a core: its share, and the queue.
+/// One flow of 8 KiB messages between hosts that are away by turns, like two processes that share a core: each runs for `runs`,
+/// then is away for `away`. Returns its share and the queue.
 pub fn busy_hosts(seed: u64, link: Link, method: Method, runs: Duration, away: Duration) -> (f64, Queue) {
     let mut config = config(seed, link);
     config.settings.congestion = method;
@@ -237,13 +237,13 @@ pub fn busy_hosts(seed: u64, link: Link, method: Method, runs: Duration, away: D
     (bits(came, lasts) / capacity(link), Queue::of(seen))
 }
 
-/// Sends messages of one size without end, and counts what it gets.
+/// Sends messages of one size without end, and counts the bytes that it receives.
 struct Flow {
-    /// To whom, and from when on.
+    /// The destination, and when it begins.
     to: Option<(HostId, Duration)>,
     payload: Vec<u8>,
     sent: u64,
-    /// Bytes by sender.
+    /// Bytes received, by sender.
     received: Vec<u64>,
 }
 
@@ -284,7 +284,7 @@ const GIGABIT: u64 = 1_000_000_000;
 /// Queues are looked at this often.
 const LOOK_EVERY: Duration = Duration::from_micros(10);
 
-/// Two hosts with this link, on which no packet is larger than it says.
+/// Two hosts with this link, whose packets are as large as it allows.
 fn config(seed: u64, link: Link) -> Config {
     let faults = Faults { carries: link.packet_bytes, ..Faults::default() };
     Config { seed, link, faults, ..Config::default() }
@@ -298,12 +298,12 @@ fn flows(config: Config, size: usize, to: impl Fn(HostId) -> Option<(HostId, Dur
     Simulation::new(config, move |host| Flow { to: to(host), payload: vec![0; size], sent: 0, received: Vec::new() })
 }
 
-/// Bytes of payload that a host got, by sender.
+/// Bytes of payload that a host received, by sender.
 fn received(simulation: &Simulation<Flow>, host: HostId) -> Vec<u64> {
     simulation.program(host).map_or_else(Vec::new, |flow| flow.received.clone())
 }
 
-/// Lets time pass, and looks at queues.
+/// Runs, and samples queues.
 fn watch(simulation: &mut Simulation<Flow>, links: Links, until: Duration) -> Queue {
     let mut seen = Vec::new();
     while simulation.now() < until {
@@ -322,10 +322,10 @@ impl Queue {
     }
 }
 
-/// What there is to tell, of a run in which no promise was broken.
+/// The report of a run in which no promise was broken.
 ///
 /// # Panics
-/// If one was.
+/// If a promise was broken.
 fn good(simulation: &Simulation<Flow>) -> Report {
     assert_eq!(simulation.violations(), []);
     simulation.report()

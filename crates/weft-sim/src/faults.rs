@@ -7,10 +7,10 @@ use weft_transport::Random;
 use weft_wire::frame::{Frame, FIRST_OFFSET};
 use weft_wire::packet::{Integrity, Packet, PacketKind, HEADER};
 
-/// Chances in a million.
+/// A probability in millionths.
 pub type PerMillion = u32;
 
-/// Which packets vanish by chance.
+/// Random loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Loss {
     /// None.
@@ -18,7 +18,7 @@ pub enum Loss {
     None,
     /// Each with the same chance.
     Independent(PerMillion),
-    /// Gilbert and Elliott's: the link is good or bad, and changes between packets.
+    /// Gilbert and Elliott's model: the link is good or bad, and may change between packets.
     Bursts(Bursts),
 }
 
@@ -31,12 +31,12 @@ pub struct Bursts {
     pub bad: PerMillion,
     /// The chance that it gets bad before the next packet.
     pub worsens: PerMillion,
-    /// The chance that it gets good before the next packet: one through the mean length of a burst.
+    /// The chance that it gets good before the next packet: 1 divided by the mean length of a burst.
     pub mends: PerMillion,
 }
 
 impl Default for Bursts {
-    /// 0.1 % and 50 %, bursts of 20 packets, one in 400.
+    /// Loss of 0.1 % and 50 %, and bursts of 20 packets, one for each 400 packets.
     fn default() -> Bursts {
         Bursts { good: 1000, bad: 500_000, worsens: 2500, mends: 50_000 }
     }
@@ -47,24 +47,24 @@ impl Default for Bursts {
 pub enum Target {
     /// All.
     Every,
-    /// Those of a channel that carry no records: acknowledgements, word of what was taken, pings.
+    /// Packets of a channel without records: acknowledgements, reports of what was taken, pings.
     Acks,
-    /// Those with records that all went before.
+    /// Packets with records that were all sent before.
     Retransmissions,
-    /// Those with records, some of them for the first time.
+    /// Packets with records, at least one of them for the first time.
     Fresh,
     /// Calls and answers.
     SetUp,
 }
 
-/// Drops packets of one sort.
+/// Drops packets of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The sort.
+    /// The kind.
     pub target: Target,
-    /// Of these each n-th one; 1 for all.
+    /// Aims at every n-th of them; 1 for all.
     pub every: u32,
-    /// Of these so many.
+    /// The chance that a packet aimed at is dropped.
     pub chance: PerMillion,
 }
 
@@ -80,25 +80,25 @@ pub struct Rule {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
-    /// Packets that vanish by chance.
+    /// Packets lost at random.
     pub loss: Loss,
-    /// Packets that vanish by rule.
+    /// Packets lost by rule.
     pub rule: Option<Rule>,
-    /// Packets that come twice.
+    /// Packets delivered twice.
     pub duplicate: PerMillion,
-    /// For how long at most copies are late.
+    /// Copies are late by at most this.
     pub copies_late_most: Duration,
     /// Packets that are held back, so that others overtake them.
     pub reorder: PerMillion,
-    /// How many others overtake them, at most.
+    /// At most this many packets overtake a held one.
     pub window: u32,
-    /// For how long they are held back if no others come.
+    /// A held packet goes on after this time if no others come.
     pub held_most: Duration,
     /// Packets that are damaged.
     pub corrupt: PerMillion,
-    /// Only bytes that the packet's checksum covers are.
+    /// Damage only bytes that the packet's checksum covers.
     pub spares_uncovered: bool,
-    /// Larger packets vanish.
+    /// Larger packets are lost.
     pub carries: u16,
 }
 
@@ -126,7 +126,7 @@ impl Faults {
     }
 }
 
-/// What links did to packets.
+/// Counts of what links did to packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// Packets that network interfaces sent.
@@ -135,11 +135,11 @@ pub struct Done {
     pub arrived: u64,
     /// Packets that found a queue full.
     pub queue_full: u64,
-    /// Packets that vanished by chance.
+    /// Packets lost at random.
     pub lost: u64,
-    /// Packets that vanished by rule.
+    /// Packets lost by rule.
     pub aimed_at: u64,
-    /// Packets that came twice.
+    /// Packets delivered twice.
     pub duplicated: u64,
     /// Packets that were held back.
     pub reordered: u64,
@@ -147,21 +147,21 @@ pub struct Done {
     pub corrupted: u64,
     /// Packets larger than a link carried.
     pub too_large: u64,
-    /// Packets between hosts that a partition kept apart.
+    /// Packets lost to a partition.
     pub cut: u64,
-    /// Packets to hosts that were down, or had no room for more.
+    /// Packets to hosts that were down, or whose inbox was full.
     pub not_taken: u64,
 }
 
-/// The faults of one direction, and what they need to remember.
+/// The faults of one direction, and their state.
 #[derive(Debug)]
 pub(crate) struct Harm {
     pub faults: Faults,
     random: Random,
     is_bad: bool,
-    /// Packets that the rule aimed at so far.
+    /// Packets that the rule matched so far.
     aimed: u32,
-    /// How far each sender's stream went over this link, by the id of its channel.
+    /// How far each stream has got on this link, by channel id: what lies beyond is sent for the first time.
     sent_to: BTreeMap<u32, u64>,
 }
 
@@ -188,7 +188,7 @@ impl Harm {
         true
     }
 
-    /// Whether packets that get through do so unchanged and in order.
+    /// Whether all packets that get through are unchanged and in order.
     #[inline]
     pub fn is_harmless(&self) -> bool {
         let Faults { duplicate, reorder, corrupt, .. } = self.faults;
@@ -200,12 +200,12 @@ impl Harm {
         chance > 0 && self.random.chance(chance)
     }
 
-    /// A time up to so long, in nanoseconds.
+    /// A random time up to `most`, in nanoseconds.
     pub fn up_to(&mut self, most: Duration) -> u64 {
         self.random.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// How many packets overtake one that is held back.
+    /// How many packets overtake the one that is held now.
     pub fn overtakers(&mut self) -> u64 {
         1 + self.random.below(u64::from(self.faults.window.max(1)))
     }
@@ -256,7 +256,7 @@ impl Harm {
         })
     }
 
-    /// Changes a packet; never to what it was.
+    /// Changes a packet, always to something else.
     #[cold]
     pub fn damage(&mut self, packet: &mut Vec<u8>) {
         let covered = Packet::decode_as(packet, Integrity::Header).map_or(packet.len(), |packet| packet.covered());
@@ -280,7 +280,7 @@ impl Harm {
         }
     }
 
-    /// Up to 32 bits in a row, of which the first and the last change for sure.
+    /// Flips up to 32 bits in a row; the first and the last always change.
     fn flip_burst(&mut self, packet: &mut [u8]) {
         let bits = packet.len() as u64 * 8;
         let len = 1 + self.random.below(32.min(bits));
@@ -293,7 +293,7 @@ impl Harm {
         }
     }
 
-    /// Two words of 16 bits change places, which keeps their sum.
+    /// Swaps two 16-bit words, which keeps their sum.
     fn swap_words(&mut self, packet: &mut [u8]) {
         let words = packet.len() as u64 / 2;
         let [a, b] = [0; 2].map(|_| self.random.below(words) as usize * 2);
@@ -326,7 +326,7 @@ mod tests {
 
         let mut harm = Harm::new(Faults { loss: Loss::Bursts(Bursts::default()), ..Faults::default() }, 1);
         let fates: Vec<bool> = (0..1_000_000).map(|_| harm.passes(&packet, &mut done)).collect();
-        // Bad for 1 in 21 packets, and 50 % of them lost then.
+        // The link is bad for 1 packet in 21, and then loses 50 %.
         let lost = fates.iter().filter(|passes| !**passes).count();
         assert!((20_000..28_000).contains(&lost), "{lost}");
         let after_a_loss = fates.windows(2).filter(|pair| !pair[0] && !pair[1]).count();

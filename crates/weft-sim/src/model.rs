@@ -1,5 +1,5 @@
-//! Other protocols, as models: they run on simulated hosts in place of weft, over the same links, faults and queue of events, so
-//! that they can be compared with it, and share links with it.
+//! Other protocols, as models. They run on simulated hosts in place of weft, with the same links, faults and event queue, so that
+//! they can be compared with weft and can share links with it.
 
 use crate::checker::{Contents, Ends};
 use crate::host::Shared;
@@ -10,15 +10,15 @@ use weft_core::MessageKind;
 use weft_transport::{Random, Time};
 use weft_wire::Epoch;
 
-/// A protocol on a host. None of the calls may block; what happens in them takes no time.
+/// A protocol on a host. Its calls must not block; they take no simulated time.
 pub trait Model {
     /// The host is up.
     fn on_start(&mut self, wire: &mut Wire<'_>);
 
-    /// A packet came: perhaps damaged, perhaps for the second time, or from a host that speaks weft.
+    /// A packet came. It may be damaged, a duplicate, or from a host that speaks weft.
     fn on_packet(&mut self, wire: &mut Wire<'_>, from: HostId, packet: &[u8]);
 
-    /// The time came that [`Wire::wake_at`] was told.
+    /// The time given to [`Wire::wake_at`] has come.
     fn on_alarm(&mut self, wire: &mut Wire<'_>) {
         let _ = wire;
     }
@@ -40,17 +40,17 @@ pub struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// Sends a packet. Nobody says what becomes of it.
+    /// Sends a packet. The outcome is not reported.
     pub fn send(&mut self, to: HostId, packet: &[u8]) {
         self.shared.network.borrow_mut().send(self.host.0, to.0, packet);
     }
 
-    /// Has [`Model::on_alarm`] called at that time. There is one alarm; an earlier one is forgotten.
+    /// Makes the host call [`Model::on_alarm`] at `at`. There is one alarm: a new one replaces it.
     pub fn wake_at(&mut self, at: Time) {
         *self.alarm = Some(at.as_nanos());
     }
 
-    /// A message was taken to be sent: from now on it is held against what a message must become, as those of weft are.
+    /// A message was accepted: from now on the checker holds it to the same promises as weft's messages.
     pub fn note_sent(&mut self, to: HostId, args: &[u32], payload: &[u8]) {
         let ends = Ends { from: self.host, from_life: life(self.host), to, to_life: life(to) };
         self.shared.checker.borrow_mut().on_sent(self.now, ends, contents(args, payload), None);
@@ -69,7 +69,7 @@ impl Wire<'_> {
         self.host
     }
 
-    /// The simulation's time.
+    /// Simulated time.
     pub fn now(&self) -> Time {
         Time::from_nanos(self.now)
     }
@@ -79,7 +79,7 @@ impl Wire<'_> {
         self.random
     }
 
-    /// Bytes of the largest packet that this host's link is said to carry.
+    /// The largest packet that this host's link claims to carry.
     pub fn packet_bytes(&self) -> u16 {
         self.shared.network.borrow().packet_bytes(self.host.0)
     }
@@ -90,7 +90,7 @@ pub(crate) struct Station {
     model: Box<dyn Model>,
     random: Random,
     alarm: Option<u64>,
-    /// When its timer event comes; others are old.
+    /// When its valid timer event comes; any other is stale.
     timer_at: Option<u64>,
     has_started: bool,
     packets: Vec<u32>,
@@ -107,7 +107,7 @@ impl Station {
         Station { model, random, alarm: None, timer_at: None, has_started: false, packets: Vec::new() }
     }
 
-    /// Takes what came, and lets the model go on.
+    /// Takes packets in, and lets the model go on.
     pub fn look(&mut self, host: HostId, shared: &Shared) {
         let now = {
             let mut network = shared.network.borrow_mut();
@@ -134,7 +134,7 @@ impl Station {
         }
     }
 
-    /// A timer event came. True if it is not an old one.
+    /// A timer event came. True if it is valid.
     pub fn on_timer(&mut self, now: u64) -> bool {
         let is_due = self.timer_at == Some(now);
         if is_due {

@@ -1,19 +1,19 @@
-//! Draws as SVG: panels over the same time or over the same kinds of something. Lines are of different kinds, so that they differ in
-//! print, too.
+//! Draws SVG: panels that share an axis of time, or of categories (kinds). Lines differ in colour and dashes, so that they can be
+//! told apart in print, too.
 
 use crate::series::{Sample, Series};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Of the whole drawing and of a panel, in pixels.
+/// Width of the drawing and height of a panel, in pixels.
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 230.0;
-/// Around a panel's axes.
+/// Margins around a panel's axes.
 const LEFT: f64 = 90.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
-/// For the name of a line.
+/// Room for a line's name.
 const LEGEND: f64 = 105.0;
 
 /// Colours and dashes of lines.
@@ -31,7 +31,7 @@ struct Line<'a> {
     name: &'a str,
     colour: &'static str,
     dashes: &'static str,
-    /// One for each sample; none where there is nothing to show.
+    /// One for each sample; `None` leaves a gap.
     values: Vec<Option<f64>>,
 }
 
@@ -39,7 +39,7 @@ struct Panel<'a> {
     title: String,
     unit: fn(f64) -> String,
     lines: Vec<Line<'a>>,
-    /// Its axis has a mark for each power of ten.
+    /// Whether the axis has a mark for each power of ten.
     is_logarithmic: bool,
 }
 
@@ -57,33 +57,33 @@ pub enum Unit {
 /// One panel of [`charts`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
-    /// What is drawn.
+    /// The title.
     pub title: String,
-    /// In which unit.
+    /// The unit of the axis.
     pub unit: Unit,
     /// Whether the axis has a mark for each power of ten.
     pub is_logarithmic: bool,
-    /// Each with its name, and with a value for each kind.
+    /// Each line's name, and its value for each kind.
     pub lines: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// What panels are drawn over.
+/// The axis that the panels share.
 #[derive(Clone, Copy)]
 enum Axis<'a> {
-    /// Time, until so many seconds.
+    /// Time, up to this many seconds.
     Time(f64),
     /// Kinds, one for each value of a line.
     Kinds(&'a [String]),
 }
 
-/// What was measured of one kind of something, for [`kinds`].
+/// What was measured of one kind, for [`kinds`].
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Measured {
     /// Bits per second.
     pub goodput: f64,
     /// The 99th percentile of messages' latencies, in seconds.
     pub latency: f64,
-    /// Packets sent for each message.
+    /// Packets sent per message.
     pub packets: f64,
 }
 
@@ -110,7 +110,7 @@ pub fn svg(title: &str, series: &Series) -> String {
     document(title, &panels, Axis::Time(seconds * series.samples.len() as f64))
 }
 
-/// What was measured of several kinds of something, one line for each name, as an SVG document.
+/// The measurements of several kinds as an SVG document: one line for each name.
 pub fn kinds(title: &str, kinds: &[String], named: &[(String, Vec<Measured>)]) -> String {
     let chart = |title: &str, unit, value: fn(&Measured) -> f64| {
         let values = |measured: &[Measured]| measured.iter().map(|measured| Some(value(measured))).collect();
@@ -125,7 +125,7 @@ pub fn kinds(title: &str, kinds: &[String], named: &[(String, Vec<Measured>)]) -
     charts(title, kinds, &panels)
 }
 
-/// Panels over the same kinds of something, as an SVG document. A kind without a name has no mark.
+/// Panels over the same kinds, as an SVG document. A kind without a name gets no mark.
 pub fn charts(title: &str, kinds: &[String], charts: &[Chart]) -> String {
     let panels: Vec<Panel<'_>> = charts.iter().map(Chart::panel).collect();
     document(title, &panels, Axis::Kinds(kinds))
@@ -170,7 +170,7 @@ impl Chart {
     }
 }
 
-/// The values of a panel's axis.
+/// The range of a panel's axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Values {
     /// From 0 to the first, in steps of the second.
@@ -191,7 +191,7 @@ impl Values {
         }
     }
 
-    /// Which part of the axis lies below a value.
+    /// How far along the axis a value lies, from 0 to 1.
     fn part(self, value: f64) -> f64 {
         match self {
             Values::Linear(most, _) => value / most,
@@ -268,7 +268,7 @@ impl Panel<'_> {
 }
 
 impl Axis<'_> {
-    /// Parts of its length, and what is written there.
+    /// The places of its marks, from 0 to 1, and their labels.
     fn marks(self) -> Vec<(f64, String)> {
         match self {
             Axis::Time(end) => {
@@ -286,7 +286,7 @@ impl Axis<'_> {
 }
 
 impl Line<'_> {
-    /// In pieces, where there are gaps.
+    /// Draws the line, in pieces where there are gaps.
     fn draw(&self, out: &mut String, place: impl Fn(f64, f64) -> (f64, f64)) {
         let all = self.values.len().max(1) as f64;
         let pieces = self.values.iter().enumerate().collect::<Vec<_>>();
@@ -296,7 +296,7 @@ impl Line<'_> {
                 .filter_map(|(number, value)| value.map(|value| place((*number as f64 + 0.5) / all, value)))
                 .map(|(x, y)| format!("{x:.1},{y:.1}"))
                 .collect();
-            // A single one is no line.
+            // A single point would not show: draw it twice.
             let points = if points.len() == 1 { [points[0].as_str(); 2].join(" ") } else { points.join(" ") };
             let _ = writeln!(
                 out,
@@ -348,12 +348,12 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A duration in words, as axes have it.
+/// A duration as text, as on the axes.
 pub fn duration(duration: Duration) -> String {
     time(duration.as_secs_f64())
 }
 
-/// A rate in words, as axes have it.
+/// A rate as text, as on the axes.
 pub fn rate(bits_per_second: f64) -> String {
     bits(bits_per_second)
 }

@@ -13,9 +13,10 @@ use weft_core::{
 use weft_transport::{Random, Time};
 use weft_wire::{Epoch, Reason};
 
-/// A program on a host: its handlers. Each life of a host has a program of its own.
+/// A program on a host: its handlers. Each life of a host gets a new program.
 ///
-/// The calls come from the host's polls; none of them may block, and none needs to: what a program waits for is told by another.
+/// The calls come from the host's polls. None of them may block, and none needs to: another call reports whatever the program waits
+/// for.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,11 +59,11 @@ pub trait Program {
         let _ = cx;
     }
 
-    /// A message came. A request is answered by [`Message::take_reply`] and [`Context::reply`], now or later; if its right to reply
-    /// is not taken it ends without a reply. With an error it goes back to its sender.
+    /// A message came. To answer a request, take [`Message::take_reply`] and pass it to [`Context::reply`], now or later; a request
+    /// whose reply token is not taken ends without a reply. If this returns an error, the message goes back to its sender.
     ///
     /// # Errors
-    /// Whatever it is to be returned for, such as [`Reason::NoHandler`].
+    /// The reason for the return, such as [`Reason::NoHandler`].
     fn on_message(&mut self, cx: &mut Context<'_>, message: &Message<'_>) -> Result<(), Reason>;
 
     /// A message came back.
@@ -75,18 +76,18 @@ pub trait Program {
         let _ = (cx, notice);
     }
 
-    /// The time came that [`Context::wake_in`] was told.
+    /// The time given to [`Context::wake_in`] has passed.
     fn on_alarm(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// The client of the host's endpoint, if that is not the program itself. It gets all messages, what comes back, and the endpoint's
-    /// events in the program's place. The checker does not know its messages: the program is to check what it does.
+    /// The client of the host's endpoint, if the program does not take the messages itself. The client gets all messages, returns
+    /// and events in the program's place. The checker does not know its messages, so the program must check them.
     fn client(&mut self) -> Option<&mut dyn Client<Outlet>> {
         None
     }
 
-    /// The [client](Program::client) was called: it may have something for the program.
+    /// The [client](Program::client) was called: it may have results for the program.
     fn on_client(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -131,14 +132,14 @@ impl<P: Program + ?Sized> Program for Box<P> {
     }
 }
 
-/// What a program is told besides messages.
+/// Events other than messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A send to this host that was told *full* may be tried again.
+    /// A send to this host that was refused as *full* may be tried again.
     CanSend(HostId),
-    /// The message that was sent with this completion was stored, or the request answered.
+    /// The one-way message sent with this completion was stored, or the request was answered.
     Completed(u64),
-    /// The life of this host that is known here is gone. [`Context::look_up`] finds the next one, once there is one.
+    /// The known life of this host is gone. [`Context::look_up`] finds the next one, once there is one.
     PeerLost(HostId, Reason),
 }
 
@@ -177,13 +178,13 @@ pub struct ReplyToken {
 }
 
 impl ReplyToken {
-    /// Who asked.
+    /// The requester.
     pub fn to(&self) -> HostId {
         self.to
     }
 }
 
-/// What belongs to one life of a host besides its network.
+/// The state of one life of a host, without its network.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub host: HostId,
@@ -195,7 +196,7 @@ pub(crate) struct Desk {
     pub network: Rc<RefCell<Network>>,
     pub checker: Rc<RefCell<Checker>>,
     pub directory: Rc<RefCell<Directory>>,
-    /// By host: the lives that were mapped, the last one at present.
+    /// By host: the lives that were mapped, the present one last.
     pub known: Vec<Vec<Epoch>>,
 }
 
@@ -207,30 +208,30 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Sends a one-way message. It ends delivered, or comes back.
+    /// Sends a one-way message. It is delivered or it comes back.
     ///
     /// # Errors
-    /// Those of [`State::try_send`]. *Full* is a normal one; a [`Notice::CanSend`] follows.
+    /// Those of [`State::try_send`]. *Full* is normal; a [`Notice::CanSend`] follows.
     pub fn try_send(&mut self, to: HostId, message: Outgoing<'_>) -> Result<(), SendError> {
         let by = message.completion;
         self.send(to, message, MessageKind::OneWay, by.map(Some))
     }
 
-    /// How what this host sends is served from now on.
+    /// Sets the service of what this host sends from now on.
     pub fn set_service(&mut self, service: Service) {
         // The endpoint lives as long as its host.
         let _ = self.state.set_service(self.desk.endpoint, service);
     }
 
-    /// One-way messages sent to a host that are not known to be received.
+    /// One-way messages to a host that are not known to be received.
     pub fn unreceived(&self, host: HostId) -> u64 {
         self.state.unreceived(self.desk.endpoint, host.0).unwrap_or_default()
     }
 
-    /// Sends a request. It ends answered, or comes back.
+    /// Sends a request. It is answered or it comes back.
     ///
     /// # Errors
-    /// Those of [`State::try_request`]. *Full* is a normal one; a [`Notice::CanSend`] follows.
+    /// Those of [`State::try_request`]. *Full* is normal; a [`Notice::CanSend`] follows.
     pub fn try_request(&mut self, to: HostId, message: Outgoing<'_>) -> Result<(), SendError> {
         let by = message.completion;
         self.send(to, message, MessageKind::Request, Some(by))
@@ -239,7 +240,7 @@ impl Context<'_> {
     /// Replies to a request. Never blocks.
     ///
     /// # Errors
-    /// If the reply is too large, and then the token can be used again, or if who asked is gone.
+    /// If the reply is too large; the token can then be used again. Also if the requester is gone.
     pub fn reply(
         &mut self,
         token: ReplyToken,
@@ -264,8 +265,8 @@ impl Context<'_> {
         self.state.end(token.token);
     }
 
-    /// Finds out the present life of a host, as by a rendezvous: what is sent there from now on is for that one. Done by itself
-    /// before the first message to a host. Returns true if it is another life than the one that was known.
+    /// Looks up the present life of a host, as a rendezvous would: later messages go to that life. The first message to a host does
+    /// this by itself. Returns true if the life differs from the one known before.
     pub fn look_up(&mut self, host: HostId) -> bool {
         let found = self.desk.directory.borrow().names.get(host.0 as usize).copied();
         let Some(entry) = found else { return false };
@@ -279,14 +280,14 @@ impl Context<'_> {
         is_new
     }
 
-    /// Has [`Program::on_alarm`] called after so long. There is one alarm; an earlier one is forgotten.
+    /// Makes the host call [`Program::on_alarm`] after this time. There is one alarm: a new one replaces it.
     pub fn wake_in(&mut self, after: Duration) {
         let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         self.desk.alarm = Some(self.desk.now.saturating_add(after));
     }
 
-    /// What the calls of a [client](Program::client) work with: the bundle's state, and the host's endpoint. The other hosts are mapped
-    /// there, each at its own number, once they were [looked up](Context::look_up).
+    /// The arguments for calls of a [client](Program::client): the bundle's state, and the host's endpoint. Each other host is
+    /// mapped there at its own number once it was [looked up](Context::look_up).
     pub fn for_client(&mut self) -> (&mut State<Outlet>, Endpoint) {
         (self.state, self.desk.endpoint)
     }
@@ -327,7 +328,7 @@ impl Context<'_> {
         };
         let service = self.state.service(self.desk.endpoint).unwrap_or_default();
         let is_unreliable = kind == MessageKind::OneWay && service.reliability == Reliability::Unreliable;
-        // Of one that may be lost nothing is told.
+        // Nothing is reported of an unreliable message.
         let number = asks.filter(|_| !is_unreliable).map(|by| self.desk.checker.borrow_mut().ask(by));
         let outgoing = Outgoing { completion: number, ..message };
         let sent = match kind {

@@ -17,10 +17,10 @@ use weft_core::report::HostReport;
 use weft_transport::{Counters, Random, Settings, Time};
 use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
 
-/// What a simulation begins with.
+/// The initial state of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Everything that is drawn by lot comes from it.
+    /// The seed of everything random.
     pub seed: u64,
     /// How hosts are joined.
     pub topology: Topology,
@@ -28,17 +28,17 @@ pub struct Config {
     pub link: Link,
     /// Those between switches, if they differ.
     pub trunk: Option<Link>,
-    /// What each packet meets once, on its way from its host.
+    /// Faults that each packet meets once, on the link from its host.
     pub faults: Faults,
-    /// The hosts' channels.
+    /// The settings of the hosts' channels.
     pub settings: Settings,
-    /// Those of the last host, if they differ.
+    /// The last host's settings, if they differ.
     pub last_settings: Option<Settings>,
-    /// What the hosts' clocks say in the beginning.
+    /// The hosts' clocks begin at this time.
     pub clock_start: Time,
-    /// By how much clocks differ in speed, at most, in parts per million: each host's is drawn by lot.
+    /// How far the clocks' speeds differ at most, in parts per million. Each host's skew is random.
     pub skew_most: u32,
-    /// How often the kernel takes no packet just then, in a million calls.
+    /// How often the link refuses a packet for now, in a million calls.
     pub full: PerMillion,
 }
 
@@ -64,28 +64,28 @@ impl Default for Config {
 pub enum Change {
     /// Links get better or worse.
     Faults(Links, Faults),
-    /// Links get other rates, delays or queues. What waits goes as before.
+    /// Links get other rates, delays or queues. Packets that are queued already keep their times.
     Link(Links, Link),
-    /// Packets from the one host to the other vanish from now on.
+    /// Packets from one host to the other are lost from now on.
     Cut(HostId, HostId),
-    /// They do not any more.
+    /// Packets from one host to the other get through again.
     Join(HostId, HostId),
-    /// Packets from a host, or to it, or both, vanish from now on.
+    /// Packets from a host, or to it, or both, are lost from now on.
     Isolate {
         /// The host.
         host: HostId,
-        /// Packets from it do.
+        /// Packets from it are lost.
         from: bool,
-        /// Packets to it do.
+        /// Packets to it are lost.
         to: bool,
     },
-    /// Hosts' packets reach each other again, all of them.
+    /// All hosts reach each other again.
     Heal,
-    /// A host goes down, without a word.
+    /// A host goes down without telling anyone.
     Crash(HostId),
     /// A host comes up again, with a new program and a new epoch.
     Restart(HostId),
-    /// A host's process is stopped for so long: packets wait, its clock goes on.
+    /// A host's process is stopped for this long: packets wait, and its clock goes on.
     Stop(HostId, Duration),
     /// Something happens to a host's clock.
     Clock(HostId, ClockChange),
@@ -94,13 +94,13 @@ pub enum Change {
 /// Why a simulation did not settle.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Promises were broken. The first ones, in the order of their times, and how many there were.
+    /// Promises were broken: the first violations in time order, and their total number.
     Violations(Vec<Violation>, u64),
-    /// Something is still under way: so many messages have not ended, and so many programs are not done.
+    /// Something is still under way.
     Unsettled {
-        /// Messages.
+        /// Messages that have not ended.
         messages: usize,
-        /// Programs.
+        /// Programs that are not done.
         programs: usize,
     },
 }
@@ -123,27 +123,26 @@ impl std::error::Error for Failure {}
 
 weft_wire::debug_says_display!(Failure);
 
-/// What a simulation has to tell.
+/// The results of a simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Tells runs apart: equal for equal seeds and plans, on every machine.
+    /// A fingerprint of the run: equal for equal seeds and plans, on every machine.
     pub hash: u64,
-    /// What happened so far, counted: packets at the ends of links, looks and timers of hosts, changes, and messages handed to
-    /// programs.
+    /// Events so far: packets at the ends of links, looks and timers of hosts, changes, and messages delivered to programs.
     pub events: u64,
-    /// The simulation's time.
+    /// Simulated time.
     pub time: Duration,
     /// When the last message was delivered.
     pub last_delivery: Duration,
-    /// What became of messages.
+    /// Counts of messages by outcome.
     pub messages: Messages,
-    /// What became of packets.
+    /// Counts of packets by outcome.
     pub packets: Done,
-    /// What the channels that there are count, in all.
+    /// The sum of the counters of all present channels.
     pub channels: Counters,
-    /// From the call that sent a message to its handler.
+    /// Time from the call that sends a message to its handler.
     pub latency: Histogram,
-    /// From the call that sent a request to the notice that it was answered.
+    /// Time from the call that sends a request to the notice that it was answered.
     pub round_trips: Histogram,
 }
 
@@ -180,7 +179,7 @@ pub struct Simulation<P> {
     make: Box<dyn FnMut(HostId) -> P>,
     random: Random,
     plan: Vec<Change>,
-    /// The end of every message is waited for.
+    /// The ends of all messages are asked for.
     hurries: bool,
 }
 
@@ -191,7 +190,7 @@ impl<P> std::fmt::Debug for Simulation<P> {
 }
 
 impl<P: Program> Simulation<P> {
-    /// Hosts that run what `make` makes: for each one once, and again after a restart.
+    /// Makes the hosts. `make` makes the program of each, once at the start and again after each restart.
     pub fn new(config: Config, make: impl FnMut(HostId) -> P + 'static) -> Simulation<P> {
         let Config { seed, topology, link, trunk, .. } = config;
         let hosts = topology.hosts();
@@ -219,7 +218,7 @@ impl<P: Program> Simulation<P> {
         simulation
     }
 
-    /// Plans a change, at a time from the beginning; one that has passed means now.
+    /// Plans a change at `time` after the beginning, or now if that has passed.
     pub fn at(&mut self, time: Duration, change: Change) {
         let number = self.plan.len() as u32;
         self.plan.push(change);
@@ -247,12 +246,12 @@ impl<P: Program> Simulation<P> {
         }
     }
 
-    /// Has one message mishandled after so many were not: what the checker must find.
+    /// Plants a fault, which the checker must find: one message is mishandled after `after` others were not.
     pub fn plant(&mut self, plant: Plant, after: u64) {
         self.shared.directory.borrow_mut().plant = Some((plant, after));
     }
 
-    /// Has a host run another protocol from now on, in weft's place.
+    /// Makes a host run another protocol in place of weft from now on.
     pub fn install(&mut self, host: HostId, model: impl Model + 'static) {
         let random = Random::new(self.random.bits());
         if let Some(host) = self.hosts.get_mut(host.0 as usize) {
@@ -260,7 +259,7 @@ impl<P: Program> Simulation<P> {
         }
     }
 
-    /// Lets time pass until so long after the beginning.
+    /// Runs until `time` after the beginning.
     pub fn run_until(&mut self, time: Duration) {
         let end = nanos(time);
         loop {
@@ -283,13 +282,13 @@ impl<P: Program> Simulation<P> {
         }
     }
 
-    /// Lets so much time pass.
+    /// Runs for `time`.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.now() + time);
     }
 
-    /// Lets time pass until all programs are done and all messages have ended, or until so long after the beginning. Then what
-    /// the checker found.
+    /// Runs until all programs are done and all messages have ended, or until `latest` after the beginning. Returns the checker's
+    /// verdict.
     ///
     /// # Errors
     /// If a promise was broken, or something is still under way.
@@ -298,7 +297,7 @@ impl<P: Program> Simulation<P> {
         self.verdict()
     }
 
-    /// Goes on to settle for a while: a part of the time that has passed. True when everything has come to rest.
+    /// Goes on settling for a part of the time that has passed. True when everything is at rest.
     pub fn settle_some(&mut self, latest: Duration) -> bool {
         let step = (self.now() / 64).clamp(Duration::from_millis(1), Duration::from_millis(100));
         self.run_until((self.now() + step).min(latest));
@@ -310,7 +309,7 @@ impl<P: Program> Simulation<P> {
         is_done && self.is_at_rest()
     }
 
-    /// What the checker found, everything having come to rest.
+    /// The checker's verdict, once everything is at rest.
     ///
     /// # Errors
     /// If a promise was broken, or something is still under way.
@@ -337,7 +336,7 @@ impl<P: Program> Simulation<P> {
         self.hosts.get(host.0 as usize)?.life.as_ref().map(|life| &life.program)
     }
 
-    /// How the channels of a host stand: none if it is down.
+    /// The state of a host's channels; empty if it is down.
     pub fn channels(&self, host: HostId) -> Vec<HostReport> {
         let life = self.hosts.get(host.0 as usize).and_then(|host| host.life.as_ref());
         life.map_or_else(Vec::new, |life| life.channels())
@@ -355,17 +354,17 @@ impl<P: Program> Simulation<P> {
         self.hosts.iter_mut().for_each(|host| host.disturb(now));
     }
 
-    /// Lets all hosts give back memory that idle paths can do without, as a program's polls do that find nothing.
+    /// Makes all hosts free the memory that idle paths do not need, as polls do that find nothing.
     pub fn rest(&mut self) {
         self.hosts.iter_mut().flat_map(|host| &mut host.life).for_each(Life::rest);
     }
 
-    /// The simulation's time.
+    /// Simulated time.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.shared.network.borrow().now)
     }
 
-    /// Bytes that wait now at the beginning of one of these links: the most of any.
+    /// The longest queue at the beginning of any of these links, in bytes.
     pub fn queued(&self, links: Links) -> u64 {
         self.shared.network.borrow().queued(links)
     }
@@ -375,17 +374,17 @@ impl<P: Program> Simulation<P> {
         self.shared.checker.borrow().violations.clone()
     }
 
-    /// What happened so far, counted as in [`Report::events`].
+    /// Events so far, counted as in [`Report::events`].
     pub fn events(&self) -> u64 {
         self.shared.network.borrow().events + self.messages().delivered
     }
 
-    /// What became of messages so far.
+    /// Counts of messages so far.
     pub fn messages(&self) -> Messages {
         self.shared.checker.borrow().messages
     }
 
-    /// What there is to tell.
+    /// The results so far.
     pub fn report(&self) -> Report {
         let (network, checker) = (self.shared.network.borrow(), self.shared.checker.borrow());
         let channels = self.hosts.iter().flat_map(|host| &host.life).flat_map(|life| life.channels());

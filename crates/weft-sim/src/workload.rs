@@ -43,19 +43,19 @@ pub struct Workload {
     pub count: u64,
     /// Bytes of payload.
     pub size: usize,
-    /// Senders want to be told that one-way messages are stored.
+    /// Senders ask to be told that one-way messages are stored.
     pub asks: bool,
-    /// Messages that come back are sent again, to the next life of their host if need be. Else they have ended.
+    /// Messages that come back are sent again, to the next life of their host if need be. Otherwise they have ended.
     pub persists: bool,
-    /// No message is sent any more from then on.
+    /// No message is sent after this time.
     pub stops_at: Option<Duration>,
-    /// Between two sends of a host. None: as fast as it goes.
+    /// Time between two sends of a host. `None`: as fast as possible.
     pub pace: Option<Duration>,
-    /// A host of which one message came back, or that was lost, is sent nothing more.
+    /// Nothing more is sent to a host from which a message came back, or that was lost.
     pub gives_up: bool,
-    /// How messages are served.
+    /// The service that messages ask for.
     pub service: Service,
-    /// Where payloads are cut from.
+    /// Payloads are slices of this.
     noise: Rc<[u8]>,
 }
 
@@ -65,11 +65,11 @@ const OP: u8 = 1;
 /// Requests of one client under way.
 const CLIENT_WINDOW: u64 = 8;
 
-/// A host that was lost is looked up again after so long.
+/// Time before a lost host is looked up again.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Workload {
-    /// So many messages of each host that sends.
+    /// `count` messages of `size` bytes from each host that sends.
     pub fn new(pattern: Pattern, count: u64, size: usize) -> Workload {
         let size = size.min(64 << 10);
         let mut random = Random::new(0x6e6f_6973);
@@ -88,12 +88,12 @@ impl Workload {
         }
     }
 
-    /// So many small requests, one after the other.
+    /// `count` small requests, one after the other.
     pub fn ping_pong(count: u64) -> Workload {
         Workload::new(Pattern::PingPong, count, 16)
     }
 
-    /// The program of one of so many hosts.
+    /// The program of `host`, one of `hosts`.
     pub fn program(&self, host: HostId, hosts: u32) -> Load {
         let others = self.others(host, hosts);
         let left = if others.is_empty() { 0 } else { self.count };
@@ -114,7 +114,7 @@ impl Workload {
         }
     }
 
-    /// To whom one of so many hosts sends, in turn.
+    /// The hosts that `host` sends to, in turn.
     pub(crate) fn others(&self, host: HostId, hosts: u32) -> Vec<HostId> {
         let HostId(number) = host;
         match self.pattern {
@@ -139,34 +139,34 @@ impl Workload {
         }
     }
 
-    /// What a host's message with this serial number says.
+    /// The arguments and payload of a host's message with this serial number.
     pub(crate) fn message(&self, host: HostId, serial: u64) -> ([u32; 3], &[u8]) {
         let from = serial as usize * 8 % 4096;
         ([serial as u32, (serial >> 32) as u32, host.0], &self.noise[from..from + self.size])
     }
 }
 
-/// A program that does its part of a workload.
+/// A program that plays its part in a workload.
 #[derive(Debug)]
 pub struct Load {
     workload: Workload,
-    /// Whom it sends to.
+    /// The hosts that it sends to.
     others: Vec<HostId>,
     is_asking: bool,
     under_way_most: u64,
-    /// Messages to be sent.
+    /// Messages still to be sent.
     left: u64,
     /// The next one of `others`.
     next: usize,
     /// Messages sent.
     serial: u64,
-    /// Requests that were not answered.
+    /// Requests not yet answered.
     under_way: u64,
-    /// It was told *full*.
+    /// The last send was refused as *full*.
     waits: bool,
-    /// A host was lost, or sent something back: nothing is sent until the alarm.
+    /// A host was lost or returned something: nothing is sent until the alarm.
     rests: bool,
-    /// Messages to be sent again: serial numbers.
+    /// Messages to be sent again, by destination and serial number.
     again: Vec<(HostId, u64)>,
     received: u64,
     returned: u64,
@@ -183,7 +183,7 @@ impl Load {
         self.returned
     }
 
-    /// Messages to be sent.
+    /// Messages still to be sent.
     pub fn left(&self) -> u64 {
         self.left + self.again.len() as u64
     }
@@ -213,7 +213,7 @@ impl Load {
         }
     }
 
-    /// There is one alarm, which a wait for a lost host may have taken.
+    /// Sets the alarm again, since a wait for a lost host may have replaced it.
     fn wake_to_stop(&self, cx: &mut Context<'_>) {
         let passed = cx.now().since(Time::default());
         if let Some(at) = self.workload.stops_at.filter(|at| *at > passed) {
@@ -221,7 +221,7 @@ impl Load {
         }
     }
 
-    /// Sends nothing for a while. After a loss: at once it would call in vain without end.
+    /// Sends nothing for a while. After a loss, an immediate new call would fail again and again without end.
     fn rest(&mut self, cx: &mut Context<'_>, time: Duration) {
         if !std::mem::replace(&mut self.rests, true) {
             cx.wake_in(time);
@@ -261,7 +261,7 @@ impl Program for Load {
         self.received += 1;
         if message.kind == MessageKind::Request {
             if let Some(token) = message.take_reply() {
-                // Who asked may be gone.
+                // The requester may be gone.
                 let _ = cx.reply(token, OP, message.args, message.payload);
             }
         }
@@ -304,7 +304,7 @@ impl Program for Load {
     }
 
     fn is_done(&self) -> bool {
-        // With requests under way it may have to send again what comes back.
+        // While requests are under way, one may come back and have to be sent again.
         self.left == 0 && self.again.is_empty() && self.under_way == 0
     }
 }
