@@ -1,4 +1,4 @@
-//! A plan of everything that can go wrong, drawn from a seed.
+//! A random plan of everything that can go wrong, from a seed.
 
 use crate::clock::ClockChange;
 use crate::faults::{Bursts, Faults, Loss, Rule, Target};
@@ -7,8 +7,8 @@ use crate::topology::{HostId, Links};
 use std::time::Duration;
 use weft_transport::Random;
 
-/// Changes for so many hosts within so long: links that get bad, partitions, crashes and restarts, processes that are stopped,
-/// clocks that jump or stand still. In the end all hosts are up and reach each other over good links.
+/// Changes for `hosts` hosts until `until`: bad links, partitions, crashes and restarts, stopped processes, clocks that jump or
+/// stand still. At the end all hosts are up and reach each other over good links.
 pub fn chaos(seed: u64, hosts: u32, until: Duration) -> Vec<(Duration, Change)> {
     let mut random = Random::new(seed ^ 0x6368_616f);
     let (mut plan, mut end) = (Vec::new(), until);
@@ -38,7 +38,7 @@ pub fn chaos(seed: u64, hosts: u32, until: Duration) -> Vec<(Duration, Change)> 
     plan
 }
 
-/// From a tenth of a millisecond to ten seconds, of every order of magnitude alike.
+/// A random time from 0.1 ms to 10 s, uniform in its order of magnitude.
 fn duration(random: &mut Random) -> Duration {
     let order = random.below(5) as u32;
     Duration::from_micros(100 * 10u64.pow(order) + random.below(900 * 10u64.pow(order)))
@@ -71,7 +71,7 @@ fn faults(random: &mut Random) -> Faults {
         reorder,
         window: 1 + random.below(256) as u32,
         corrupt,
-        // From the least that every link carries.
+        // From the least that every link must carry.
         carries: if random.chance(200_000) { 548 + random.below(1000) as u16 } else { u16::MAX },
         ..Faults::default()
     }

@@ -6,24 +6,24 @@ use weft_transport::Time;
 /// What happens to a host's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockChange {
-    /// From now on it gains so many nanoseconds in a millisecond (parts per million), or loses them.
+    /// From now on it gains this many nanoseconds per millisecond (parts per million), or loses them.
     Skew(i32),
     /// It jumps ahead.
     Ahead(Duration),
-    /// It jumps back. What reads it is promised a time that never does, and so sees it stand still for so long.
+    /// It jumps back by this. Its readers are promised a time that never goes back, so they see it stand still for as long.
     Back(Duration),
-    /// It stands still for so long, while everything else goes on.
+    /// It stands still for this long, while everything else goes on.
     Freeze(Duration),
 }
 
-/// One host's clock, as a function of the simulation's time.
+/// One host's clock, as a function of simulated time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     /// When the last change was, and what the clock said.
     base: u64,
     said: u64,
     ppm: i32,
-    /// It says what it said until then.
+    /// It shows the same time until then.
     still_until: u64,
 }
 
@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// What it says.
+    /// The clock's time at `now`.
     #[inline]
     pub fn at(&self, now: u64) -> Time {
         let passed = now.saturating_sub(self.base.max(self.still_until));
@@ -57,7 +57,7 @@ impl Clock {
         Time::from_nanos(self.said.saturating_add(ticks))
     }
 
-    /// The first time at which it says at least this.
+    /// The first moment at which the clock shows at least this.
     #[inline]
     pub fn when(&self, local: Time) -> u64 {
         let ahead = local.as_nanos().saturating_sub(self.said);
@@ -68,7 +68,7 @@ impl Clock {
         self.base.max(self.still_until).saturating_add(takes)
     }
 
-    /// Nanoseconds of its own in a millisecond of the simulation's.
+    /// Nanoseconds of its own in a simulated millisecond.
     fn ticks(&self) -> u128 {
         1_000_000u128.saturating_add_signed(i128::from(self.ppm))
     }

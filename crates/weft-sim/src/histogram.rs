@@ -1,4 +1,4 @@
-//! Counts of durations, from which percentiles are read.
+//! Counts of durations, for percentiles.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// No durations. Classes are at most a 2^-`fine` part wide: 5 gives 3 %.
+    /// An empty histogram. A class is at most a 2^-`fine` part wide: 5 gives 3 %.
     pub fn new(fine: u32) -> Histogram {
         Histogram { fine: fine.min(10), counts: Vec::new(), total: 0, largest: 0 }
     }
@@ -31,10 +31,10 @@ impl Histogram {
         self.largest = self.largest.max(nanos);
     }
 
-    /// Counts all of another one with equal classes.
+    /// Adds the counts of another histogram with the same classes.
     ///
     /// # Panics
-    /// If its classes are others.
+    /// If its classes differ.
     pub fn merge(&mut self, other: &Histogram) {
         assert_eq!(self.fine, other.fine, "equal classes");
         if self.counts.len() < other.counts.len() {
@@ -63,7 +63,7 @@ impl Histogram {
         self.total == 0
     }
 
-    /// The duration that so many of 10,000 do not exceed, to within the width of a class; the largest one exactly.
+    /// The duration that `per_10000` of 10,000 do not exceed, to within the width of a class; the largest duration is exact.
     pub fn quantile(&self, per_10000: u32) -> Duration {
         let wanted = (u128::from(self.total) * u128::from(per_10000)).div_ceil(10_000) as u64;
         let mut seen = 0;
@@ -76,7 +76,7 @@ impl Histogram {
         Duration::from_nanos(self.largest)
     }
 
-    /// The classes that have durations: the largest duration of each, and how many there are.
+    /// The classes that are not empty: the largest duration of each, and its count.
     pub fn classes(&self) -> impl Iterator<Item = (Duration, u32)> + '_ {
         let classes = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         classes.map(|(class, count)| (Duration::from_nanos(self.top(class)), *count))
@@ -87,7 +87,7 @@ impl Histogram {
         let bits = 64 - nanos.leading_zeros();
         match bits.checked_sub(self.fine + 1) {
             None => nanos as usize,
-            // The leading one and `fine` bits behind it.
+            // The leading bit and the `fine` bits behind it.
             Some(shift) => ((shift as usize) << self.fine) + (nanos >> shift) as usize,
         }
     }

@@ -1,10 +1,9 @@
-//! Many hosts in one thread and in virtual time, over links that lose, delay, copy, mix and damage packets.
+//! Many hosts in one thread and in virtual time, over links that lose, delay, duplicate, reorder and damage packets.
 //!
-//! The hosts run what ships: bundles and network interfaces of `weft_core` over channels of `weft_transport`. What they are used
-//! for is up to a [`Program`] of the user's own, or a [`Workload`]. The same seed gives the same run on every machine, and
-//! [`Report::hash`] says whether two runs were the same. Every message is held against what weft promises: it ends in exactly one
-//! outcome, whatever becomes of links and hosts. `docs/simulator.md` is for users,
-//! `docs/design/sim.md` says what is simulated, and how.
+//! The hosts run the code that ships: bundles and network interfaces of `weft_core` over channels of `weft_transport`. A
+//! [`Program`] of the user's own, or a [`Workload`], says what they do. The same seed gives the same run on every machine, and
+//! [`Report::hash`] tells whether two runs were the same. A checker holds every message to what weft promises: it ends in exactly
+//! one outcome, whatever happens to links and hosts. `docs/design/sim.md` says what is simulated, and how.
 //!
 //! ```
 //! use std::time::Duration;

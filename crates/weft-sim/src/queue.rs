@@ -1,4 +1,4 @@
-//! What happens next: events by time, and in the order in which they were made within one time.
+//! The event queue: events by time, and in the order of entry within one time.
 //!
 //! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, 1990): time never goes back, so an event lies in the bucket of the highest bit in
 //! which its time differs from the present, and moves down as that time comes near. Each bucket keeps the order of entry, and
@@ -12,7 +12,7 @@ pub(crate) struct EventQueue<E> {
     buckets: Vec<Vec<(u64, E)>>,
     /// One bit for each bucket but the first that is not empty.
     occupied: u64,
-    /// How much of the first bucket was taken.
+    /// How many events of the first bucket were taken.
     taken: usize,
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_later_than_the_end_stays_and_earlier_events_may_still_be_added() {
+    fn events_after_the_end_stay_and_earlier_ones_may_still_be_added() {
         let mut queue = EventQueue::new();
         queue.push(1000, 'b');
         assert_eq!(queue.pop(999), None);

@@ -1,4 +1,4 @@
-//! Figures over time: at most a few hundred samples, however long a run takes.
+//! Figures over time: at most a few hundred samples, however long the run is.
 
 use crate::histogram::Histogram;
 use std::time::Duration;
@@ -10,22 +10,22 @@ pub struct Sample {
     pub bytes: u64,
     /// Messages that were delivered.
     pub messages: u64,
-    /// The most bytes that waited at the beginning of any link.
+    /// The longest queue at the beginning of any link, in bytes.
     pub queue_most: u64,
-    /// From the call that sent a message to its handler.
+    /// Time from the call that sends a message to its handler.
     pub latency: Histogram,
 }
 
-/// Samples of equal intervals, from the beginning.
+/// Samples of equal intervals, from the beginning on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Series {
     /// The length of an interval.
     pub interval: Duration,
-    /// One for each.
+    /// One for each interval.
     pub samples: Vec<Sample>,
 }
 
-/// Samples, at most; then two become one.
+/// The most samples. At this number, pairs are merged and the interval doubles.
 const SAMPLES_MOST: usize = 512;
 
 /// The first interval, in nanoseconds.
@@ -44,7 +44,7 @@ impl Sample {
     }
 }
 
-/// Takes samples.
+/// Collects samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     interval: u64,

@@ -1,13 +1,13 @@
-//! How hosts are joined: which links there are, and which way packets take.
+//! How hosts are connected: which links there are, and which way packets take.
 
 /// The number of a host, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HostId(pub u32);
 
-/// Hosts in all, at most.
+/// The most hosts of a topology.
 pub const HOSTS_MOST: u32 = 16_384;
 
-/// How hosts are joined. Each link has two directions, and a queue at the beginning of either.
+/// How hosts are connected. Each link has two directions, with a queue at the beginning of each.
 ///
 /// ```
 /// use weft_sim::Topology;
@@ -19,13 +19,13 @@ pub const HOSTS_MOST: u32 = 16_384;
 pub enum Topology {
     /// Two hosts with one link between them.
     Pair,
-    /// So many hosts at one switch.
+    /// This many hosts at one switch.
     Star(u32),
-    /// Two levels: so many switches with so many hosts each, and one switch that joins these.
+    /// Two levels: switches with hosts, and one switch that connects them.
     Tree {
         /// Switches with hosts.
         switches: u32,
-        /// Hosts of each.
+        /// Hosts at each of them.
         hosts: u32,
     },
 }
@@ -39,7 +39,7 @@ pub(crate) enum Hop {
     Port(u32),
 }
 
-/// Some of the links' directions.
+/// A set of directions of links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Links {
     /// All of them.
@@ -65,7 +65,7 @@ impl Topology {
     }
 
     /// Directions of links in all. First those from hosts, by host, then those to hosts, then from switches to the one above, then
-    /// back. Of a pair both are from hosts.
+    /// back. In a pair both are from hosts.
     pub(crate) fn ports(self) -> u32 {
         match self {
             Topology::Pair => 2,
@@ -74,7 +74,7 @@ impl Topology {
         }
     }
 
-    /// Where the end of a link is, for a packet to this host.
+    /// Where a link leads, for a packet to this host.
     #[inline]
     pub(crate) fn after(self, port: u32, to: u32) -> Hop {
         let all = self.hosts();
@@ -108,7 +108,7 @@ impl Topology {
         }
     }
 
-    /// Whether a link is among these.
+    /// Whether a link is in this set.
     pub(crate) fn has(self, links: Links, port: u32) -> bool {
         match links {
             Links::All => true,

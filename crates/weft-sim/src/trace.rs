@@ -1,6 +1,6 @@
-//! The trace hash: what tells two runs apart.
+//! The trace hash, which tells two runs apart.
 
-/// Folds words of 64 bits, in their order, to one. The same on every machine; no secret.
+/// Folds words of 64 bits into one, in order. It is the same on every machine, and not a cryptographic hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trace(u64);
 
@@ -11,7 +11,7 @@ impl Trace {
         trace
     }
 
-    /// Each step can be undone if the word is known, so that no two words lead from one hash to the same.
+    /// Each step is invertible for a known word, so two different words never lead from one hash to the same hash.
     #[inline(always)]
     pub fn fold(&mut self, word: u64) {
         let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -23,7 +23,7 @@ impl Trace {
     }
 }
 
-/// A hash of what a message says. Four lanes, for large ones.
+/// A hash of a message's contents, in four lanes for large ones.
 pub(crate) fn contents_hash(first: u64, args: &[u32], payload: &[u8]) -> u64 {
     let mut lanes = [Trace::new(first), Trace(1), Trace(2), Trace(3)];
     for pair in args.chunks(2) {

@@ -21,7 +21,7 @@ pub(super) const KEY: Key = Key(0x7765_6674);
 /// Messages that one poll takes, about.
 const BUDGET: u32 = 64;
 
-/// Between two looks for hosts that are gone.
+/// From one look for lost hosts to the next.
 const WATCH_EVERY: u64 = 50_000_000;
 
 type Interface = Rc<RefCell<Ni<WireLink>>>;
@@ -36,24 +36,24 @@ pub(super) struct Client {
     endpoint: Endpoint,
     number: u32,
     payload: Vec<u8>,
-    /// From when on it sends.
+    /// When it begins to send.
     starts: u64,
     watched_at: u64,
     pub ledger: Ledger,
 }
 
-/// What became of a client's requests.
+/// The state of a client's requests.
 #[derive(Debug)]
 pub(super) struct Ledger {
     now: u64,
     next: u32,
-    /// When each request was sent that was not answered yet.
+    /// When each unanswered request was sent.
     waits: BTreeMap<u32, u64>,
-    /// Answers, answers that were not waited for or have other contents, and requests that came back.
+    /// Answers; answers that were not expected or have other contents; requests that came back.
     pub answered: u64,
     pub strange: u64,
     pub returned: u64,
-    /// Answers of this turn.
+    /// Answers in this turn.
     came: u64,
     pub round_trips: Histogram,
     number: u32,
@@ -61,7 +61,7 @@ pub(super) struct Ledger {
 }
 
 impl Client {
-    /// The client with this number, on the host behind the server's, whose requests go to an endpoint of that name.
+    /// Client `number`, on the host after the server's. Its requests go to the endpoint `to`.
     pub fn new(config: &Config, number: u32, to: Name, random: &mut Random) -> Client {
         let plug = Plug::default();
         let epoch = Epoch(random.bits());
@@ -90,14 +90,14 @@ impl Client {
             endpoint,
             number,
             payload: vec![number as u8; config.message.payload()],
-            // Not all at once, so that no door is crowded.
+            // Clients start one after the other, so that their calls do not crowd the daemon.
             starts: u64::from(number) * 10_000,
             watched_at: 0,
             ledger,
         }
     }
 
-    /// Takes what came, and sends as many requests as it may. Returns what it did.
+    /// Takes answers in, and sends as many requests as it may. Returns what it did.
     #[inline(never)]
     pub fn turn(&mut self, now: u64, packets: &mut Vec<Came>, may_send: bool) -> Work {
         self.plug.now.set(local(now));
@@ -109,7 +109,7 @@ impl Client {
         if may_send && now >= self.starts {
             done.messages += self.send();
         }
-        // A call to a host that is not known yet.
+        // Calls a host that is not known yet.
         self.call();
         self.sessions.ni().borrow_mut().flush();
         done.messages += self.ledger.came;
@@ -164,7 +164,7 @@ impl Client {
                     sent += 1;
                 }
                 Err(SendError::Full) => return sent,
-                // It comes back as an event does; nothing more is sent.
+                // The failure also comes back as an event. Nothing more is sent.
                 Err(_) => {
                     self.ledger.returned += 1;
                     self.starts = u64::MAX;
@@ -179,14 +179,14 @@ impl Client {
         &self.plug
     }
 
-    /// When it has something to do for time's sake.
+    /// The next time at which a timer needs a turn.
     pub fn next_time(&self, now: u64) -> Option<u64> {
         let ni = self.sessions.ni().borrow().next_time().map(global);
         let start = (now < self.starts && self.starts != u64::MAX).then_some(self.starts);
         [ni, start].into_iter().flatten().min()
     }
 
-    /// Requests that were not answered.
+    /// Requests not yet answered.
     pub fn waits(&self) -> u64 {
         self.ledger.waits.len() as u64
     }
@@ -213,7 +213,7 @@ impl Ledger {
         }
     }
 
-    /// A planted fault, if it is due.
+    /// The planted fault, if it is due.
     fn planted(&mut self) -> Option<Plant> {
         let (plant, left) = self.plant.as_mut()?;
         if *left > 0 {

@@ -1,11 +1,11 @@
-//! What the parts of a turn cost, in instructions, and how long that takes.
+//! What each part of a turn costs in instructions, and how long these take.
 
-/// Instructions, as counted by callgrind (`docs/measurements/2026-11-28-contention.md`), and how fast they are carried out.
+/// Instruction counts from callgrind (`docs/measurements/2026-11-28-contention.md`), and the speed at which they run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// Instructions in a microsecond.
+    /// Instructions per microsecond.
     pub per_microsecond: u64,
-    /// A turn of the daemon, of a client or of a thread in which nothing happens.
+    /// An idle turn of the daemon, a client or a thread.
     pub turn: u64,
     /// A packet that the network interface takes or sends.
     pub packet: u64,
@@ -13,7 +13,7 @@ pub struct Costs {
     pub record: u64,
     /// 1,024 bytes of contents that the daemon copies.
     pub kibibyte: u64,
-    /// An endpoint that is given a frame: the time of the daemon's core.
+    /// Giving a frame to an endpoint, on the daemon's core.
     pub remapping: u64,
     /// A message that a program or a client sends or takes.
     pub message: u64,
@@ -33,7 +33,7 @@ impl Default for Costs {
     }
 }
 
-/// What turns did.
+/// The work of turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
     /// Turns.
@@ -63,7 +63,7 @@ impl std::ops::AddAssign for Work {
 }
 
 impl Costs {
-    /// Instructions of some work.
+    /// Instructions that some work takes.
     pub(super) fn of(&self, work: &Work) -> u64 {
         work.turns * self.turn
             + work.packets * self.packet
@@ -73,7 +73,7 @@ impl Costs {
             + work.messages * self.message
     }
 
-    /// How long so many instructions take, in nanoseconds: no turn takes no time.
+    /// Nanoseconds that these instructions take, at least one: a turn must take time.
     pub(super) fn nanos(&self, instructions: u64) -> u64 {
         (instructions * 1000 / self.per_microsecond.max(1)).max(1)
     }

@@ -1,7 +1,9 @@
-//! The seed's experiment with more endpoints than frames: clients on hosts of their own, and one server whose endpoints `weftd` serves.
+//! The seed's experiment with more endpoints than frames: clients on hosts of their own, and a server whose endpoints `weftd`
+//! serves.
 //!
-//! The network interfaces, the daemon's engine and the programs' ends of it are those that ship. Each has a core to itself, and a turn takes
-//! as long as the instructions that were counted for what it did ([`Costs`]). `docs/design/contention.md` says what is modelled, and what is not.
+//! The network interfaces, the daemon's engine and the programs' ends are the code that ships. Each has a core to itself. A turn
+//! takes as long as the instructions counted for its work ([`Costs`]). `docs/design/contention.md` says what is modelled and what
+//! is not.
 //!
 //! ```
 //! use weft_sim::contention::{run, Config, Serving};
@@ -55,21 +57,21 @@ impl Message {
     }
 }
 
-/// A fault of a client's that the check of the answers must find.
+/// A fault in a client, which the check of the answers must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
-    /// An answer is overlooked.
+    /// An answer is dropped.
     Lose,
     /// An answer is counted twice.
     Repeat,
-    /// An answer has other contents.
+    /// An answer's contents are changed.
     Change,
 }
 
-/// One run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Everything that is drawn by lot comes from it.
+    /// The seed of everything random.
     pub seed: u64,
     /// How the server is built.
     pub serving: Serving,
@@ -77,24 +79,25 @@ pub struct Config {
     pub clients: u32,
     /// The daemon's frames.
     pub frames: u32,
-    /// How the daemon chooses the endpoint that gives its frame away.
+    /// How the daemon picks the endpoint that loses its frame.
     pub policy: Policy,
     /// What the clients send.
     pub message: Message,
     /// The links between hosts and a switch.
     pub link: Link,
-    /// What everything costs.
+    /// What each part of a turn costs.
     pub costs: Costs,
-    /// The seed's writable state. Without it a thread that writes to an endpoint without a frame stands still until it has one.
+    /// Whether there is the seed's writable state. Without it, a thread that writes to an endpoint without a frame waits until it
+    /// has one.
     pub has_writable_state: bool,
-    /// Without it: how long such a thread stands still before the daemon hears of its write. In the seed, the kernel copies the endpoint
-    /// to its frame meanwhile, and others go on.
+    /// Without the writable state: how long such a thread waits before the daemon hears of its write. In the seed, the kernel
+    /// copies the endpoint to its frame in that time, and other threads go on.
     pub upload: Duration,
-    /// Before anything is counted: from when every client got its first answer.
+    /// Warm-up, which begins when every client has got its first answer.
     pub warms: Duration,
-    /// For so long it is counted.
+    /// How long the run is measured after the warm-up.
     pub lasts: Duration,
-    /// A planted fault, and after how many answers it comes.
+    /// A planted fault, and after how many answers it happens.
     pub plant: Option<(Plant, u64)>,
 }
 
@@ -118,40 +121,40 @@ impl Default for Config {
     }
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Requests of each client that were answered while it was counted.
+    /// Requests of each client that were answered in the measured time.
     pub answered: Vec<u64>,
-    /// For how long it was counted.
+    /// The measured time.
     pub lasts: Duration,
-    /// Endpoints that were given a frame meanwhile.
+    /// How often an endpoint was given a frame in that time.
     pub remapped: u64,
-    /// The part of the daemon's instructions that went into that.
+    /// The share of the daemon's instructions spent on that.
     pub remapping: f64,
-    /// What the daemon did in the whole run.
+    /// The daemon's work in the whole run.
     pub work: Work,
-    /// The part of that time in which the daemon's core was busy.
+    /// The share of the measured time in which the daemon's core was busy.
     pub busy: f64,
     /// Records that were refused for now because their endpoint had no room.
     pub refused: u64,
-    /// From the call that sends a request to its answer.
+    /// Time from the call that sends a request to its answer.
     pub round_trips: Histogram,
-    /// Endpoints with a frame, at most.
+    /// The most endpoints that had a frame at once.
     pub frames_most: usize,
-    /// Packets that a queue of the network or a host's socket had no room for.
+    /// Packets dropped because a queue of the network or a host's socket was full.
     pub dropped: u64,
     /// Equal for equal configurations, on every machine.
     pub hash: u64,
 }
 
 impl Outcome {
-    /// Requests answered in a second, of all clients.
+    /// Requests answered per second, of all clients.
     pub fn rate(&self) -> f64 {
         self.answered.iter().sum::<u64>() as f64 / self.lasts.as_secs_f64()
     }
 
-    /// Requests answered in a second, of one client.
+    /// Requests answered per second, of one client.
     pub fn rate_of_each(&self) -> f64 {
         self.rate() / self.answered.len().max(1) as f64
     }
@@ -162,29 +165,29 @@ impl Outcome {
         least / self.lasts.as_secs_f64() / self.rate_of_each().max(f64::MIN_POSITIVE)
     }
 
-    /// Endpoints that were given a frame in a second.
+    /// How often per second an endpoint was given a frame.
     pub fn remappings(&self) -> f64 {
         self.remapped as f64 / self.lasts.as_secs_f64()
     }
 
-    /// The round trips that are most frequent in their neighbourhood: one, or two if there are two kinds.
+    /// The modes of the round trips: one or two.
     pub fn modes(&self) -> Vec<Duration> {
         modes::modes(&self.round_trips)
     }
 }
 
-/// Why a run is not good.
+/// Why a run failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// So many requests were not answered in time.
+    /// Requests that were not answered in time.
     Unanswered(u64),
-    /// So many answers came that nobody waited for, or with other contents.
+    /// Answers that no request was waiting for, or with wrong contents.
     Strange(u64),
-    /// So many requests came back.
+    /// Requests that came back.
     Returned(u64),
-    /// More endpoints had a frame than there are.
+    /// The most endpoints that had a frame at once: more than there are frames.
     Frames(usize),
-    /// A program broke the daemon's protocol.
+    /// A program broke the daemon's protocol, and the daemon cut it off.
     Violation,
     /// The server's endpoints could not be made.
     NoEndpoint,
@@ -194,9 +197,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Unanswered(count) => write!(f, "{count} requests were not answered"),
-            Failure::Strange(count) => write!(f, "{count} answers were not those that were waited for"),
+            Failure::Strange(count) => write!(f, "{count} answers were unexpected or had wrong contents"),
             Failure::Returned(count) => write!(f, "{count} requests came back"),
-            Failure::Frames(count) => write!(f, "{count} endpoints had a frame, which is more than there are"),
+            Failure::Frames(count) => write!(f, "{count} endpoints had a frame at once, more than there are frames"),
             Failure::Violation => write!(f, "the daemon cut a program off"),
             Failure::NoEndpoint => write!(f, "the daemon made no endpoint for the server"),
         }
@@ -207,10 +210,10 @@ impl std::error::Error for Failure {}
 
 weft_wire::debug_says_display!(Failure);
 
-/// Runs it, and checks that every request was answered once.
+/// Runs the experiment, and checks that every request was answered once.
 ///
 /// # Errors
-/// What was not as it must be.
+/// The first check that failed.
 pub fn run(config: &Config) -> Result<Outcome, Failure> {
     world::World::new(config)?.run()
 }

@@ -3,16 +3,16 @@
 use crate::histogram::Histogram;
 use std::time::Duration;
 
-/// Classes in a factor of two, in which peaks are looked for: finer ones have peaks by accident.
+/// Classes per factor of two in which peaks are looked for: finer classes would show accidental peaks.
 const FINE: u32 = 2;
 
-/// A second peak has at least this part of all.
+/// A second peak has at least this share of all durations.
 const PART_LEAST: f64 = 0.01;
 
-/// Between two peaks the counts fall to this part of the lower one.
+/// Two peaks are distinct if the counts between them fall to this part of the lower one.
 const VALLEY_MOST: f64 = 0.5;
 
-/// The highest peak, and the highest one of those that a valley parts from it. In the order of their durations.
+/// The highest peak, and the highest other one behind a valley, sorted by duration.
 pub(super) fn modes(histogram: &Histogram) -> Vec<Duration> {
     let coarse = coarse(histogram);
     let Some(first) = (0..coarse.len()).max_by_key(|at| coarse[*at].1) else { return Vec::new() };
@@ -59,11 +59,11 @@ mod tests {
     }
 
     #[test]
-    fn two_kinds_of_round_trips_are_two_modes_and_a_shoulder_is_none() {
+    fn two_kinds_of_round_trips_are_two_modes_but_a_shoulder_is_not() {
         let found = |counts: &[(u64, u64)]| -> Vec<u128> {
             modes(&histogram(counts)).iter().map(|mode| mode.as_micros().ilog2().into()).collect()
         };
-        assert_eq!(found(&[(20, 100), (1000, 50)]), [4, 9], "in the order of their durations");
+        assert_eq!(found(&[(20, 100), (1000, 50)]), [4, 9], "sorted by duration");
         assert_eq!(found(&[(1000, 100), (20, 50)]), [4, 9]);
         let shoulder = [(20, 100), (28, 90), (40, 80), (57, 70), (80, 60)];
         assert_eq!(found(&shoulder), [4], "no valley");

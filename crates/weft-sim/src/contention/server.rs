@@ -19,7 +19,7 @@ use weft_wire::{EndpointId, Epoch, Name, Reason, Uid};
 /// Messages that a thread takes in a turn.
 const BUDGET: u32 = 64;
 
-/// Turns in which the daemon has to answer a request for an endpoint.
+/// Turns that the daemon may take to answer a request for an endpoint.
 const ALLOCATE_MOST: u32 = 1000;
 
 /// The server's user.
@@ -55,7 +55,7 @@ pub(super) struct Daemon {
     frames: usize,
     pub frames_most: usize,
     pub has_violation: bool,
-    /// The last turn did something.
+    /// Whether the last turn did something.
     was_busy: bool,
 }
 
@@ -73,21 +73,22 @@ pub(super) struct Thread {
     is_busy: bool,
 }
 
-/// What a thread does with requests.
+/// A thread's handler for requests.
 #[derive(Debug)]
 struct Desk {
     payload: usize,
-    /// Requests that were taken and are to be answered: 32 of each client at most.
+    /// Requests to be answered: at most 32 of each client.
     requests: VecDeque<Taken>,
     strange: u64,
 }
 
-/// Without the writable state: a thread is about to write to an endpoint without a frame, and stands still.
+/// Without the writable state: why a thread that wants to write to an endpoint without a frame waits.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The kernel copies the endpoint until then.
     Upload(u64),
-    /// It was written to, so that the daemon gives it a frame. So many descriptors were taken from its ring then.
+    /// The endpoint was written to, and waits for the daemon to give it a frame. The count is of descriptors taken from its ring so
+    /// far.
     Bind(Name, u64),
 }
 
@@ -109,7 +110,7 @@ impl Daemon {
             policy: config.policy,
             address: server(),
             seed: random.bits(),
-            // All endpoints are made at one moment, before the experiment begins.
+            // All endpoints are made at one moment, before the experiment begins: don't limit the rate.
             rates: Rates { endpoints: u64::MAX, ..Rates::default() },
             ..weft_daemon::Settings::default()
         };
@@ -118,8 +119,8 @@ impl Daemon {
         Daemon { engine, plug, frames, frames_most: 0, has_violation: false, was_busy: false }
     }
 
-    /// Takes in packets, which `are_all` that lay at the host, and has a turn of the engine. Returns what it did. A function of its own, whose
-    /// instructions can be counted.
+    /// Takes in packets and has a turn of the engine. `are_all` says that no more packets lie at the host. Returns what it did. It
+    /// is a separate function so that callgrind can count its instructions.
     #[inline(never)]
     pub fn turn(&mut self, now: u64, packets: &mut Vec<Came>, are_all: bool) -> Work {
         let at = local(now);
@@ -151,17 +152,17 @@ impl Daemon {
         }
     }
 
-    /// Whether the last turn did something, so that the next one may.
+    /// Whether the last turn did something; then the next one may, too.
     pub fn is_busy(&self) -> bool {
         self.was_busy
     }
 
-    /// Whether something waits that no bell and no packet tells of.
+    /// Whether there is work that no bell and no packet announces.
     pub fn has_work(&self) -> bool {
         self.engine.has_work()
     }
 
-    /// When it has something to do for time's sake.
+    /// The next time at which a timer needs a turn.
     pub fn next_time(&self) -> Option<u64> {
         self.engine.next_time().map(global)
     }
@@ -220,7 +221,7 @@ impl Thread {
         Ok(thread)
     }
 
-    /// Has an endpoint made, before the experiment begins.
+    /// Makes an endpoint, before the experiment begins.
     fn add_endpoint(&mut self, daemon: &mut Daemon, name: Name) -> Result<(), Failure> {
         self.sessions.allocate(name.endpoint, KEY, Sizes::default());
         for _ in 0..ALLOCATE_MOST {
@@ -238,7 +239,7 @@ impl Thread {
         Err(Failure::NoEndpoint)
     }
 
-    /// Takes requests, and answers them. Returns what it did; nothing if it stands still.
+    /// Takes requests, and answers them. Returns what it did, or `None` if the thread waits.
     #[inline(never)]
     pub fn turn(&mut self, now: u64, daemon: &Daemon) -> Option<Work> {
         if self.stands_still(now, daemon) {
@@ -264,7 +265,7 @@ impl Thread {
         desk.requests.len() as u64
     }
 
-    /// Answers requests that were taken. Returns how many.
+    /// Answers requests. Returns how many.
     fn answer(&mut self, now: u64, daemon: &Daemon) -> u64 {
         let mut answered = 0;
         while answered < BUDGET.into() {
@@ -288,13 +289,13 @@ impl Thread {
         let Some(Taken { token, args, .. }) = self.desk.requests.pop_front() else { return };
         let payload = [args[0] as u8; 8];
         let payload = if self.desk.payload == payload.len() { &payload[..] } else { &[] };
-        // The clients do not end before they have their answers.
+        // The clients wait for their answers, so they are there.
         if self.core.state_mut().reply(token, 2, &args, payload).is_err() {
             self.desk.strange += 1;
         }
     }
 
-    /// What a write to an endpoint brings about now.
+    /// What a write to an endpoint has to wait for now.
     fn fault_at(&self, endpoint: Endpoint, now: u64, daemon: &Daemon) -> Option<Fault> {
         if self.has_writable_state {
             return None;
@@ -311,12 +312,12 @@ impl Thread {
         match self.fault {
             None => false,
             Some(Fault::Upload(ends)) => now < ends,
-            // It had a frame meanwhile if the daemon took what was written, even if it has none any more.
+            // If the daemon took what was written, the endpoint had a frame, even if it has lost it again.
             Some(Fault::Bind(name, taken)) => !daemon.engine.is_resident(&name) && self.taken(daemon, &name) == taken,
         }
     }
 
-    /// When it has something to do.
+    /// The next time at which it has something to do.
     pub fn next_time(&self, now: u64, daemon: &Daemon) -> Option<u64> {
         match self.fault {
             Some(Fault::Upload(ends)) => Some(ends),
@@ -328,17 +329,17 @@ impl Thread {
         }
     }
 
-    /// Descriptors that the daemon has taken from the ring of an endpoint.
+    /// Descriptors that the daemon has taken from an endpoint's ring.
     fn taken(&self, daemon: &Daemon, name: &Name) -> u64 {
         daemon.engine.part_of(name).map_or(0, |part| self.segment.cursor(part.there(Cursor::Taken)))
     }
 
-    /// Whether it rang for the daemon.
+    /// Whether it rang the daemon's bell.
     pub fn has_rung(&self) -> bool {
         self.segment.cursor(TO_DAEMON) != 0
     }
 
-    /// Requests that have other contents than they should.
+    /// Requests with wrong contents.
     pub fn strange(&self) -> u64 {
         self.desk.strange
     }
@@ -352,7 +353,7 @@ impl Sink<Out> for Desk {
             && payload.first().zip(payload.last()).is_some_and(|(a, b)| *a == args[0] as u8 && a == b);
         self.strange += u64::from(!is_good);
         let [number, request] = *args else { return Err(Reason::NoHandler) };
-        // No one-way messages come.
+        // Clients send no one-way messages.
         let token = message.take_reply().ok_or(Reason::NoHandler)?;
         self.requests.push_back(Taken { endpoint: message.endpoint, token, args: [number, request] });
         Ok(())

@@ -1,4 +1,4 @@
-//! A host's way into the network: packets that are sent in a turn leave at its end.
+//! A host's link: packets sent in a turn leave at its end.
 
 use crate::network::{address, host_at, INBOX_BYTES};
 use std::cell::{Cell, RefCell};
@@ -7,10 +7,10 @@ use weft_core::ni::{Link, Ni, Secrets, Sent, Way};
 use weft_transport::{Random, Settings, Time};
 use weft_wire::{Epoch, HostAddress};
 
-/// The hosts' clocks say this in the beginning.
+/// The hosts' clocks begin at this time.
 const START: u64 = 1_000_000_000;
 
-/// Packets that wait for the end of a turn, and to which host each goes.
+/// Packets that wait for the end of a turn, each with its destination host.
 pub(super) type Outbox = Rc<RefCell<Vec<(u32, Vec<u8>)>>>;
 
 /// What a host's clock says.
@@ -18,7 +18,7 @@ pub(super) fn local(now: u64) -> Time {
     Time::from_nanos(START + now)
 }
 
-/// The simulation's time when a host's clock says so.
+/// The simulated time at which a host's clock says this.
 pub(super) fn global(local: Time) -> u64 {
     local.as_nanos().saturating_sub(START)
 }
@@ -61,7 +61,7 @@ pub(super) struct Plug {
 }
 
 impl Plug {
-    /// A network interface on it.
+    /// A network interface on this link.
     pub fn interface(&self, epoch: Epoch, packet_bytes: u16, random: &mut Random) -> Ni<WireLink> {
         let link = WireLink { now: self.now.clone(), outbox: self.outbox.clone(), packet_bytes };
         let secrets = Secrets { door: [random.bits(), random.bits()], seed: random.bits() };

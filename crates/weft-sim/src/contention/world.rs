@@ -1,7 +1,7 @@
-//! The hosts, their cores and the network between them: what happens when.
+//! The hosts, their cores and the network between them: the schedule of events.
 //!
-//! A core has turns. What a turn does is done at its beginning; its packets leave, and others see its work, at its end. Then the next one
-//! begins if there is something to do.
+//! A core has turns. A turn does its work at its beginning. Its packets leave, and others see its work, at its end. Then the next
+//! turn begins if there is something to do.
 
 use super::client::Client;
 use super::costs::Work;
@@ -13,19 +13,19 @@ use crate::network::{Event, Network};
 use crate::topology::Topology;
 use weft_transport::Random;
 
-/// Packets that a core takes in at a time.
+/// Packets that a core takes in per turn.
 const PACKETS: usize = 64;
 
-/// A daemon with nothing to do but to wait looks again after so many nanoseconds.
+/// A daemon that only waits looks again after this many nanoseconds.
 const SPIN: u64 = 500;
 
-/// What is under way has to be answered after so many nanoseconds.
+/// At the end, requests under way must be answered within this many nanoseconds.
 const DRAIN_MOST: u64 = 20_000_000_000;
 
-/// The first core is the daemon's; behind it are those of threads, then those of clients.
+/// The first core is the daemon's, then come those of threads, then those of clients.
 const DAEMON: u32 = 0;
 
-/// When a core works.
+/// The schedule of a core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
     is_busy: bool,
@@ -44,16 +44,16 @@ pub(super) struct World {
     daemon: Daemon,
     threads: Vec<Thread>,
     clients: Vec<Client>,
-    /// Packets that came to each host and were not taken in.
+    /// Packets that came to each host and were not yet taken in.
     came: Vec<Vec<Came>>,
     may_send: bool,
-    /// What the daemon did, and for how long its core was busy.
+    /// The daemon's work, and how long its core was busy.
     work: Work,
     busy: u64,
     ids: Vec<u32>,
 }
 
-/// What is counted, at some time.
+/// The counters at some time.
 #[derive(Clone, Debug)]
 struct Snapshot {
     answered: Vec<u64>,
@@ -88,7 +88,7 @@ impl World {
         })
     }
 
-    /// Warms up, counts, and has everything answered.
+    /// Warms up, measures, and waits until everything is answered.
     pub fn run(mut self) -> Result<Outcome, Failure> {
         for core in 0..self.cores.len() as u32 {
             self.want(core, 0);
@@ -128,7 +128,7 @@ impl World {
         })
     }
 
-    /// Whether every request was answered once, and so on.
+    /// Whether every request was answered exactly once, and nothing else went wrong.
     fn check(&self) -> Result<(), Failure> {
         let sum = |count: fn(&Client) -> u64| self.clients.iter().map(count).sum::<u64>();
         let strange = sum(|client| client.ledger.strange) + self.threads.iter().map(Thread::strange).sum::<u64>();
@@ -176,7 +176,7 @@ impl World {
         true
     }
 
-    /// Packets lie at a host: first come those that were taken out of its socket before.
+    /// The packets at a host, those taken out of its socket earlier first.
     fn packets(&mut self, host: u32) -> Vec<Came> {
         let Self { network, ids, came, .. } = self;
         let came = &mut came[host as usize];
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// A core is to have a turn at some time.
+    /// Gives a core a turn at `at`.
     fn want(&mut self, core: u32, at: u64) {
         let found = &mut self.cores[core as usize];
         if found.is_busy {
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A core's turn begins, if the event is not an old one.
+    /// A core's turn begins, unless the event is stale.
     fn on_turn(&mut self, core: u32) {
         let (now, found) = (self.network.now, &mut self.cores[core as usize]);
         if found.is_busy || found.turn_at != Some(now) {
@@ -231,7 +231,7 @@ impl World {
         self.network.at(now + nanos, Event::Tidy { host: core });
     }
 
-    /// What a core does in its turn. Nothing if its thread stands still.
+    /// The work of a core's turn. `None` if its thread waits.
     fn turn_of(&mut self, core: u32, now: u64) -> Option<Work> {
         let threads = self.threads.len() as u32;
         match core {
@@ -287,12 +287,12 @@ impl World {
         };
         let again = if self.cores[core as usize].is_wanted { Some(now) } else { again };
         if let Some(at) = again {
-            // A timer that fires without effect must let time pass.
+            // A timer may fire without effect. Time must pass all the same.
             self.want(core, if at < now { now + 1 } else { at });
         }
     }
 
-    /// Threads for which the daemon did something.
+    /// Wakes threads that the daemon did something for.
     fn wake_threads(&mut self, now: u64) {
         for number in 0..self.threads.len() {
             if self.cores[number + 1].is_busy {
@@ -305,7 +305,7 @@ impl World {
     }
 }
 
-/// Packets leave a host.
+/// Sends the packets that leave a host.
 fn send(network: &mut Network, host: u32, plug: &Plug) {
     for (to, bytes) in plug.outbox.borrow_mut().drain(..) {
         network.send(host, to, &bytes);
