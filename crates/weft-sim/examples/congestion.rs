@@ -1,4 +1,4 @@
-//! All figures of weft's congestion control in one table: `cargo run --release -p weft-sim --example congestion [SEED]`.
+//! Prints all figures of weft's congestion control in one table: `cargo run --release -p weft-sim --example congestion [SEED]`.
 
 use std::time::Duration;
 use weft_sim::congestion::{

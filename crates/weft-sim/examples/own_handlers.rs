@@ -8,14 +8,14 @@ const ADD: u8 = 1;
 const SUM: u8 = 2;
 const SERVER: HostId = HostId(0);
 
-/// What each host knows.
+/// The state of each host.
 struct Counter {
     sum: u32,
     to_add: u32,
 }
 
 impl Program for Counter {
-    /// Asks until weft says that there is no room; then `CanSend` follows.
+    /// Sends requests until weft says *full*; then `CanSend` follows.
     fn on_start(&mut self, cx: &mut Context<'_>) {
         while self.to_add > 0 && cx.try_request(SERVER, Outgoing { op: ADD, args: &[1], ..Outgoing::default() }).is_ok()
         {

@@ -1,4 +1,4 @@
-//! The checker finds what it is there for, and the injector does what it says.
+//! The checker finds what it must find, and the fault injector injects what it should.
 
 use std::time::Duration;
 use weft_sim::{
@@ -12,7 +12,7 @@ fn simulation(config: Config, pattern: Pattern, count: u64, asks: bool) -> Simul
     Simulation::new(config, move |host| workload.program(host, config.topology.hosts()))
 }
 
-/// What is found of one planted fault.
+/// The violations found after one planted fault.
 fn found(plant: Plant, pattern: Pattern, asks: bool) -> Vec<Wrong> {
     let mut simulation = simulation(Config::default(), pattern, 500, asks);
     simulation.plant(plant, 123);
@@ -34,21 +34,21 @@ fn every_planted_fault_is_found_among_messages_of_every_kind() {
         let changed = found(Plant::Change, pattern, asks);
         assert!(changed.contains(&Wrong::DeliveredTooOften) && changed.contains(&Wrong::Lost), "{changed:?}");
     }
-    // A reply is not sent back, whatever its handler says.
+    // A reply is not sent back, whatever its handler returns.
     for asks in [false, true] {
         assert_eq!(found(Plant::Return, Pattern::Bulk, asks)[0], Wrong::ReturnedTooOften);
     }
 }
 
 #[test]
-fn what_does_not_settle_is_told() {
+fn a_run_that_does_not_settle_says_so() {
     let mut simulation = simulation(Config::default(), Pattern::PingPong, 1000, false);
     simulation.at(Duration::from_millis(1), Change::Isolate { host: HostId(1), from: true, to: true });
     let failure = simulation.settle(Duration::from_secs(1)).expect_err("the peer is silent");
     assert_eq!(failure, Failure::Unsettled { messages: 1, programs: 1 });
 }
 
-/// A rule drops what it aims at, all of it, and nothing is lost for good.
+/// A rule drops exactly what it aims at, and no message is lost for good.
 #[test]
 fn rules_hit_what_they_aim_at_and_nothing_is_lost_for_good() {
     for target in [Target::Acks, Target::Retransmissions, Target::Fresh, Target::SetUp, Target::Every] {

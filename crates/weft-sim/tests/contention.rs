@@ -1,11 +1,11 @@
-//! The experiment with more endpoints than frames: what it promises, its controls, and small runs of what is asked of it.
+//! The experiment with more endpoints than frames: its promises, its controls, and small runs of the goals set for it.
 
 use std::time::Duration;
 use weft_sim::contention::{run, Config, Costs, Failure, Message, Outcome, Plant, Serving};
 
 const BOTH: [Serving; 2] = [Serving::SingleThread, Serving::ManyThreads];
 
-/// A run that fits the number of clients and what they send: longer than it takes until all of them have an equal part.
+/// A run whose length fits the number of clients and their messages: long enough for all of them to get an equal share.
 fn config(serving: Serving, clients: u32, frames: u32, message: Message) -> Config {
     let rounds = clients.div_ceil(64);
     let (warms, lasts) = match message {
@@ -20,7 +20,7 @@ fn good(config: Config) -> Outcome {
     run(&config).unwrap_or_else(|failure| panic!("{config:?}: {failure}"))
 }
 
-/// The throughput on 8 frames, as a part of that with a frame for each endpoint; and the run on 8 frames.
+/// The throughput on 8 frames relative to one frame per endpoint; and the run on 8 frames.
 fn ratio(config: Config) -> (f64, Outcome) {
     let few = good(Config { frames: 8, ..config });
     let enough = good(Config { frames: config.clients.max(96), ..config });
@@ -120,7 +120,7 @@ fn a_server_has_more_endpoints_than_a_user_may_make_at_once() {
     }
 }
 
-/// Together they could have four times as much under way as the daemon's socket keeps.
+/// Together they could have four times as much under way as the daemon's socket holds.
 #[test]
 fn of_many_that_send_much_nobody_starves_and_nothing_is_dropped() {
     for (clients, frames) in [(256, 8), (256, 256)] {

@@ -1,4 +1,4 @@
-//! What peers that were spoken to once, and are idle since, keep in memory.
+//! The memory kept for peers that got one message and have been idle since.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 fn count(bytes: i64) {
-    // Not there while a thread ends.
+    // The thread-local is gone while its thread ends.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Asks some hosts once each, one each millisecond; and others, once all is quiet.
+/// Asks some hosts once, one per millisecond, and others later, when all is quiet.
 #[derive(Default)]
 struct Ask {
     first: Vec<HostId>,
@@ -47,7 +47,7 @@ struct Ask {
 
 impl Program for Ask {
     fn on_start(&mut self, cx: &mut Context<'_>) {
-        // One after the other, so that few packets are under way at once: the simulator keeps their places.
+        // One after the other, so that few packets are under way at once: the simulator keeps memory for each.
         cx.wake_in(Duration::from_millis(1 + u64::from(cx.host().0)));
     }
 
@@ -62,7 +62,7 @@ impl Program for Ask {
         cx.wake_in(Duration::from_millis(1));
     }
 
-    /// A session that is not set up says *full*.
+    /// Until a session is set up, sends are refused as *full*.
     fn on_notice(&mut self, cx: &mut Context<'_>, notice: Notice) {
         if let Notice::CanSend(to) = notice {
             ask(cx, to);
@@ -81,28 +81,28 @@ fn ask(cx: &mut Context<'_>, to: HostId) {
     let _full = cx.try_request(to, Outgoing { op: 1, args: &[1], payload: &[7; 64], completion: None });
 }
 
-/// The host whose peers they are.
+/// The host that has these peers.
 const ONE: HostId = HostId(0);
 
-/// What the simulator itself notes of each of a host's peers: the life that is known there.
+/// What the simulator itself stores per peer of a host: the known life.
 const NOTED: i64 = 24 + 32;
 
-/// How long the peers are idle before some of them are asked again, and how many these are.
+/// How long the peers are idle before some of them are asked again, and the number of these.
 const IDLE: Duration = Duration::from_secs(10);
 const AGAIN: u32 = 1000;
 
-/// What a host with idle peers has and does.
+/// The costs of a host with idle peers.
 #[derive(Debug)]
 struct Cost {
-    /// Its bytes.
+    /// The bytes that it keeps.
     bytes: i64,
-    /// Events of the simulator, all hosts' together, until the last peer that was asked again had answered.
+    /// Events of the simulator, all hosts together, until the last peer that was asked again has answered.
     events: u64,
     /// Allocations in that time.
     allocations: u64,
 }
 
-/// Of a host with so many peers, each of which was spoken to once and is idle: what asking some of them costs then, and what it keeps
+/// The cost of a host with this many peers that got one message and are idle: of asking some of them again, and of the memory kept
 /// afterwards.
 fn idle(peers: u32) -> Cost {
     let config = Config { topology: Topology::Star(1 + peers), ..Config::default() };
@@ -117,11 +117,11 @@ fn idle(peers: u32) -> Cost {
     simulation.run_for(IDLE / 10 + Duration::from_millis(u64::from(AGAIN)) + Duration::from_secs(1));
     let (events, allocations) = (simulation.events() - before.0, ALLOCATIONS.get() - before.1);
     let now = simulation.now();
-    // What rested before and was not used since is given back.
+    // Memory of paths that have been idle since their last rest is freed.
     rest_until(&mut simulation, now, now + IDLE);
     let report = simulation.verdict().unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(report.messages.completed, u64::from(peers + AGAIN));
-    // What it gives back when it ends is what it had.
+    // The bytes that the host frees when it ends are those that it kept.
     let before = LIVE.get();
     simulation.change(Change::Crash(ONE));
     Cost { bytes: before - LIVE.get(), events, allocations }
@@ -153,7 +153,7 @@ fn ten_thousand_idle_peers_take_64_mib_and_none_costs_others_anything() {
     assert_alike(&few, &all);
 }
 
-/// Who is idle costs no time while others are asked.
+/// Idle peers cost no time while others are asked.
 fn assert_alike(few: &Cost, many: &Cost) {
     assert!(many.events.abs_diff(few.events) <= few.events / 100, "{} events, {}", few.events, many.events);
     assert!(many.allocations <= few.allocations * 21 / 20, "{} allocations, {}", few.allocations, many.allocations);

@@ -1,4 +1,5 @@
-//! Checksums that leave payloads out, over links that damage packets: the checker sees what became of payloads, and nothing else is changed.
+//! Checksums that leave payloads out, over links that damage packets: the checker finds the damaged payloads, and nothing else is
+//! damaged.
 
 use std::time::Duration;
 use weft_sim::{
@@ -7,7 +8,8 @@ use weft_sim::{
 
 use Integrity::{Full, Header};
 
-/// Two hosts that want this, over links that damage three packets in ten: anywhere, or where checksums cover them.
+/// Two hosts that ask for these checksums, over links that damage three packets in ten: anywhere, or only where checksums cover
+/// them.
 fn simulation(seed: u64, wanted: [Integrity; 2], asks: bool, spares_uncovered: bool) -> Simulation<Load> {
     let faults = Faults { corrupt: 300_000, spares_uncovered, ..Faults::default() };
     let [settings, last] = wanted.map(|integrity| Settings { integrity, ..Settings::default() });
@@ -17,7 +19,7 @@ fn simulation(seed: u64, wanted: [Integrity; 2], asks: bool, spares_uncovered: b
     Simulation::new(config, move |host| workload.program(host, 2))
 }
 
-/// What the channel of each host counted, and what was agreed on it.
+/// The counters of each host's channel, and the checksum agreed on it.
 fn channels(simulation: &Simulation<Load>) -> [(Counters, Integrity); 2] {
     [0, 1].map(|host| {
         let channels = simulation.channels(HostId(host));
@@ -34,7 +36,7 @@ fn a_payload_that_was_damaged_is_delivered_and_the_checker_finds_it() {
         let Failure::Violations(first, all) = failure else { panic!("seed {seed}: {failure}") };
         let changed = first.iter().filter(|violation| violation.what == Wrong::DeliveredTooOften).count();
         assert!(changed > 0 && all > 20, "seed {seed}: {changed} of {all}");
-        // No stream broke, and no packet said what cannot be.
+        // No stream broke, and no packet was inconsistent.
         for (counters, integrity) in channels(&simulation) {
             assert_eq!((counters.dropped_violation, integrity), (0, Header), "seed {seed}");
         }

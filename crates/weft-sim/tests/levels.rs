@@ -1,5 +1,5 @@
-//! The levels of reliability that an endpoint may choose, and order where messages are refused: over links that lose, copy, mix and
-//! damage packets, with receivers that restart.
+//! The levels of reliability, and order among refused messages: over links that lose, duplicate, reorder and damage packets, with
+//! receivers that restart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn millis(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Everything that can become of packets.
+/// Every fault that packets can meet.
 fn bad(random: &mut Random) -> Faults {
     Faults {
         duplicate: random.below(300_000) as u32,
@@ -46,7 +46,7 @@ fn unreliable_messages_over_a_good_link_all_arrive_whatever_their_size() {
     }
 }
 
-/// Never twice, never changed, never back: the checker holds each against that.
+/// The checker verifies that no message is delivered twice, changed or returned.
 #[test]
 fn unreliable_messages_come_at_most_once_and_unchanged_whatever_happens() {
     let (mut lost, mut delivered) = (0, 0);
@@ -70,7 +70,7 @@ fn unreliable_messages_come_at_most_once_and_unchanged_whatever_happens() {
     assert!(lost > 2_000 && delivered > 10_000, "{lost} lost, {delivered} delivered");
 }
 
-/// As many as packets: a message that fits one is lost with it, and nothing else is lost.
+/// As many messages are lost as packets: a small message is lost with its packet, and is not sent again.
 #[test]
 fn small_unreliable_messages_are_lost_as_packets_are_and_none_goes_again() {
     for loss in [10_000, 150_000] {
@@ -87,7 +87,7 @@ fn small_unreliable_messages_are_lost_as_packets_are_and_none_goes_again() {
     }
 }
 
-/// What opens their flow goes again if it is lost, and until it has come they go behind it.
+/// The record that opens the flow is sent again if it is lost; until it has arrived, messages go behind it in the stream.
 #[test]
 fn the_first_unreliable_messages_of_a_pair_are_not_lost_with_what_opens_their_flow() {
     for seed in 1..=60 {
@@ -99,7 +99,7 @@ fn the_first_unreliable_messages_of_a_pair_are_not_lost_with_what_opens_their_fl
     }
 }
 
-/// What is sent without end is bounded by the congestion control: the sender is told *full*.
+/// Congestion control bounds an endless sender: it is told *full*.
 #[test]
 fn a_flood_of_unreliable_messages_waits_for_the_network() {
     let link = weft_sim::Link { rate: 10_000_000, ..weft_sim::Link::default() };
@@ -108,7 +108,7 @@ fn a_flood_of_unreliable_messages_waits_for_the_network() {
     let messages = simulation.messages();
     // 12.5 MB in 10 s, a window of 256 KiB and what waits for it.
     assert!(messages.sent < 13_500, "{messages:?}");
-    assert!(messages.delivered > 10_000, "who waited goes on when there is room: {messages:?}");
+    assert!(messages.delivered > 10_000, "the sender goes on when there is room: {messages:?}");
     assert_eq!(simulation.violations(), []);
 }
 
@@ -127,7 +127,7 @@ fn the_checker_finds_what_may_not_become_of_unreliable_messages_and_lets_them_be
     assert_eq!(found(Plant::Lose, UNRELIABLE), []);
     assert_eq!(found(Plant::Repeat, UNRELIABLE), [Wrong::DeliveredTooOften]);
     assert_eq!(found(Plant::Change, UNRELIABLE), [Wrong::DeliveredTooOften]);
-    // Its receiver refuses it after all: it counts as lost.
+    // The receiver refuses it after all: it counts as lost.
     assert_eq!(found(Plant::Return, UNRELIABLE), []);
     assert_eq!(found(Plant::Lose, RECEPTION), [Wrong::Lost]);
     assert_eq!(found(Plant::Repeat, RECEPTION), [Wrong::DeliveredTooOften]);
@@ -144,7 +144,7 @@ fn a_completion_of_reception_that_is_a_lie_is_found() {
     assert_eq!(first[0].what, Wrong::CompletedTooOften);
 }
 
-/// What is said to be received was handed over; of a receiver that is gone everything else comes back.
+/// A message reported received was delivered; if the receiver is gone, every other message comes back.
 #[test]
 fn reception_is_told_of_what_was_received_and_of_nothing_else() {
     let (mut told, mut back) = (0, 0);
@@ -175,7 +175,7 @@ fn reception_is_told_of_what_was_received_and_of_nothing_else() {
     assert!(told > 50_000 && back > 100, "{told} received, {back} back");
 }
 
-/// Sends numbered messages to the second host, and what comes back again, before anything else. That one refuses some.
+/// Sends numbered messages to the second host, and returned ones again before anything else. The second host refuses some.
 struct Numbered {
     service: Service,
     left: u32,
@@ -183,7 +183,7 @@ struct Numbered {
     again: VecDeque<u32>,
     expected: u32,
     refused: u64,
-    /// The numbers did not come in order.
+    /// Whether the numbers came out of order.
     broken: bool,
 }
 
@@ -201,7 +201,7 @@ impl Numbered {
                 None => return,
             };
             let message = Outgoing { op: 1, args: &[number], payload: &[7; 50], completion: None };
-            // Requests and one-way messages are in one order.
+            // Requests and one-way messages share one order.
             let sent = match number % 5 {
                 0 => cx.try_request(HostId(1), message),
                 _ => cx.try_send(HostId(1), message),
@@ -246,7 +246,7 @@ impl Program for Numbered {
     }
 }
 
-/// Runs it over a bad link. Says how many were refused, and whether order held.
+/// Runs it over a bad link. Returns how many messages were refused, and whether order held.
 fn numbered(seed: u64, service: Service) -> (u64, bool) {
     let mut random = Random::new(seed);
     let faults = bad(&mut random);

@@ -1,6 +1,6 @@
-//! Long messages over the simulated wire, with the code that ships: each ends once, what was delivered was placed as a whole, and what is
-//! said not to be delivered was not; through loss and copies, silence, partitions, and all of it mixed. `WEFT_SIM_SEED=n` begins with
-//! another seed.
+//! Long messages over the simulated wire, with the code that ships: each ends once, a delivered one was placed completely, and one
+//! that is said to be not delivered was not. The links lose and duplicate, hosts are silent or cut off, and all of this is mixed.
+//! `WEFT_SIM_SEED=n` begins with another seed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,16 +15,16 @@ use weft_sim::{
     Topology,
 };
 
-/// Bytes that each host has in the segment of another for its messages, answers and what it asked for; the most that a message has.
+/// Bytes that each host has in another's segment for its messages, answers and fetched data; the largest message.
 const PART: usize = 100_000;
 /// Puts bytes. Arguments: number, who puts, length.
 const PUT: u8 = 1;
-/// The answer: as many bytes.
+/// The answer: the same number of bytes.
 const ANSWER: u8 = 2;
-/// The bytes that were put are back.
+/// The bytes that were put have come back.
 const GOT: u8 = 3;
 
-/// A segment that loses one write, if one is planted.
+/// A segment that loses one write if a fault is planted.
 #[derive(Clone, Debug)]
 struct Faulty {
     bytes: Bytes,
@@ -52,7 +52,7 @@ fn pattern(number: u32, len: usize) -> Vec<u8> {
 /// What is known of all hosts.
 #[derive(Default, Debug)]
 struct Ledger {
-    /// Hosts may have another life, whose segment is empty.
+    /// Whether hosts may have another life, whose segment is empty.
     has_restarts: bool,
     numbers: u32,
     delivered: BTreeSet<u32>,
@@ -68,7 +68,7 @@ struct Ledger {
 struct Round {
     number: u32,
     len: usize,
-    /// Its bytes were put, and are asked for.
+    /// Whether its bytes were put and are now fetched.
     is_get: bool,
     is_sent: bool,
 }
@@ -106,7 +106,7 @@ impl Client<Outlet> for Face {
                 let [_, from, len] = message.args[..] else { panic!("three arguments") };
                 assert!(self.ledger.borrow_mut().delivered.insert(number), "{number} was delivered twice");
                 assert_eq!((placed.len, placed.offset), (len.into(), u64::from(from) * PART as u64));
-                assert!(here == pattern(number, len as usize), "{number} was not placed as a whole");
+                assert!(here == pattern(number, len as usize), "{number} was not placed completely");
                 let token = message.take_reply().expect("a request");
                 let answer =
                     Long { op: ANSWER, args: &[number], offset: u64::from(self.hosts + self.own) * PART as u64 };
@@ -159,7 +159,7 @@ impl Client<Outlet> for Face {
 /// A host: its segment, and what it sends.
 struct Host {
     face: Face,
-    /// Messages that it has to begin.
+    /// Messages still to be begun.
     left: u64,
     hosts: u32,
 }

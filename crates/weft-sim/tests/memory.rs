@@ -1,6 +1,7 @@
-//! Remote memory over the simulated wire, with the code that ships: each operation ends once, what is done is done, what is said not to
-//! be done is not, and words are added to exactly once; through loss and copies, silence, partitions, and all of it mixed (rows S3, S7,
-//! S8 and S16). `WEFT_SIM_SEED=n` begins with another seed; the long form runs under `make soak`.
+//! Remote memory over the simulated wire, with the code that ships: each operation ends once, an operation that is reported done
+//! was done, one that is reported not done was not, and additions happen exactly once. The links lose and duplicate, hosts are
+//! silent or cut off, and all of this is mixed (rows S3, S7, S8 and S16). `WEFT_SIM_SEED=n` begins with another seed; the long form
+//! runs under `make soak`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,10 +16,10 @@ use weft_sim::{
 use weft_wire::memory::{Atomic, Place, RegionKey, Type};
 
 const KEY: RegionKey = RegionKey(1);
-/// Bytes that a host has in the region of another, the last eight of them a counter.
+/// Bytes that a host has in another's region, the last eight of them a counter.
 const PART: u64 = 100_000;
 
-/// Memory that loses one write, if one is planted.
+/// Memory that loses one write if a fault is planted.
 #[derive(Clone, Debug)]
 struct Faulty {
     bytes: Bytes,
@@ -59,7 +60,7 @@ impl Platform for Test {
     type Reach = NoReach;
 }
 
-/// What happened in all hosts.
+/// Counts over all hosts.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tally {
     rounds: u64,
@@ -68,9 +69,9 @@ struct Tally {
     unknown: u64,
 }
 
-/// A write, an addition and a read of all, to one host, and how they ended.
+/// A write, an addition and a read of the whole part, to one host, and their ends.
 struct Round {
-    /// The context of the first of the three, a multiple of three.
+    /// The context of the first operation, a multiple of three.
     first: u64,
     at: usize,
     bytes: Vec<u8>,
@@ -80,7 +81,7 @@ struct Round {
 /// What a host knows of its part of another host's region.
 #[derive(Default)]
 struct Known {
-    /// Its bytes, if that is certain.
+    /// Its bytes, if they are certain.
     bytes: Option<Vec<u8>>,
     round: Option<Round>,
 }
@@ -90,7 +91,7 @@ struct Host {
     engine: Option<Engine<Test>>,
     space: Faulty,
     known: BTreeMap<u32, Known>,
-    /// Rounds that it has to do.
+    /// Rounds still to be done.
     left: u64,
     hosts: u32,
     contexts: u64,
@@ -112,7 +113,7 @@ impl Host {
             return;
         }
         if cx.look_up(HostId(other)) {
-            // Its region is another one.
+            // The next life has another region.
             known.bytes = None;
         }
         let most = [8, 3000, PART - 8][cx.random().below(3) as usize];
@@ -135,7 +136,7 @@ impl Host {
         self.left -= 1;
     }
 
-    /// Takes what has ended, and checks rounds that are whole.
+    /// Takes the ends of operations, and checks complete rounds.
     fn take(&mut self) {
         while let Some(end) = self.engine.as_mut().and_then(Engine::next_completion) {
             let rounds = self.known.values_mut().filter_map(|known| known.round.as_mut());
@@ -158,7 +159,7 @@ impl Host {
     }
 }
 
-/// Whether what a round says fits what was known before.
+/// Checks that a round's results fit what was known before.
 fn check(known: &mut Known, round: Round, tally: &mut Tally) {
     let Round { at, bytes, mut ends, .. } = round;
     let outcomes: Vec<Outcome> = ends.values().map(|end| end.outcome).collect();
@@ -187,14 +188,14 @@ fn check(known: &mut Known, round: Round, tally: &mut Tally) {
     if outcomes[2] == Outcome::Done {
         let read = ends.get_mut(&2).and_then(|end| end.target.take()).expect("what was read");
         if outcomes[0] == Outcome::Done {
-            assert!(read[at..at + bytes.len()] == bytes[..], "what is done is there");
+            assert!(read[at..at + bytes.len()] == bytes[..], "a write that is done can be read");
         }
         if let Some(expected) = expected {
-            assert!(read == expected, "nothing else was changed");
+            assert!(read == expected, "no other byte was changed");
         }
         known.bytes = Some(read);
     } else {
-        // Its next life begins with zeros.
+        // The next life begins with zeros.
         known.bytes = None;
     }
 }
@@ -279,7 +280,7 @@ fn s3(runs: u64, rounds: u64) {
     seeds("s3", runs, |seed| _ = lossy(seed, rounds, None));
 }
 
-/// A peer is silent for ever from some moment on: everything ends.
+/// A peer is silent for ever from some moment on: every operation ends.
 fn s7(runs: u64) {
     let mut unknown = 0;
     seeds("s7", runs, |seed| {

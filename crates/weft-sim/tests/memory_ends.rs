@@ -1,4 +1,5 @@
-//! Regions that end in time over the simulated wire: behind the end nothing lands, whatever is under way then, and every operation ends.
+//! Regions with an end, over the simulated wire: nothing is written after the end, whatever is under way then, and every operation
+//! ends.
 
 use std::time::Duration;
 use weft_memory::testing::{Bytes, Plain};
@@ -11,7 +12,7 @@ const BYTES: usize = 200_000;
 /// How long the region lives.
 const LIFE: Duration = Duration::from_millis(40);
 
-/// The owner, host 0, opens a region that ends; the other one writes to it, one write behind the other, until that is refused.
+/// Host 0, the owner, opens a region that ends. Host 1 writes to it, one write after the other, until a write is refused.
 struct Host {
     engine: Option<Engine<Plain>>,
     space: Bytes,
@@ -78,7 +79,7 @@ impl Program for Host {
             assert!(now >= LIFE, "not before");
             self.at_end = Some(self.space.all());
         }
-        // What a sleeping owner does.
+        // A sleeping owner wakes for this.
         if let Some(end) = engine.next_end() {
             cx.wake_in(end.saturating_sub(now));
         }

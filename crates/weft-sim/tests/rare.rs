@@ -1,10 +1,10 @@
-//! Rare paths fired on purpose (`weft_transport::rare`): each fires, no promise breaks for it, and the seed repeats it.
+//! Fires rare paths on purpose (`weft_transport::rare`): each fires, no promise is broken, and the same seed repeats the run.
 
 use std::time::Duration;
 use weft_sim::{chaos, Config, Faults, HostId, Pattern, Report, Settings, Simulation, Topology, Workload};
 use weft_transport::rare::{Point, Switch};
 
-/// A run that takes most paths, with points that fire so many of a million times. What each of them did.
+/// A run that takes most paths. Its rare points fire `per_million` times in a million. Returns how often each fired.
 fn run(seed: u64, per_million: u32) -> (Report, [u64; Point::ALL.len()]) {
     let switch = Switch::on(seed, per_million);
     let topology = if seed % 2 == 0 { Topology::Star(5) } else { Topology::Pair };

@@ -1,5 +1,5 @@
-//! The rows of the simulated wire, with the code that ships: each in a short form that is always run, and in a long one under
-//! `make soak`. `WEFT_SIM_TIMES=n` makes the long ones n times as long; `WEFT_SIM_SEED=n` begins with another seed.
+//! The rows of the simulated wire, with the code that ships: each in a short form that always runs, and in a long form under `make
+//! soak`. `WEFT_SIM_TIMES=n` makes the long ones n times as long; `WEFT_SIM_SEED=n` begins with another seed.
 
 use std::time::Duration;
 use weft_sim::congestion::{beside_cubic, busy_hosts, gigabit, incast, one_flow_share, rate_fall, two_flows};
@@ -12,7 +12,7 @@ const A: HostId = HostId(0);
 const B: HostId = HostId(1);
 const SUSPICION: Duration = Duration::from_secs(3);
 
-/// For long times: a message takes so long that few are sent.
+/// For long simulated times: a message takes so long that few are sent.
 const SLOW: Link = Link {
     rate: 10_000_000,
     delay: Duration::from_millis(1),
@@ -22,21 +22,21 @@ const SLOW: Link = Link {
     packet_bytes: 1472,
 };
 
-/// With loss each way (in a million): the least part of the goodput without.
+/// Loss in each direction (in a million), and the least share of the lossless goodput.
 const GOODPUT_LEAST: [(u32, f64); 3] = [(10_000, 0.95), (50_000, 0.80), (150_000, 0.60)];
 
-/// Hosts that run and then are away for so many microseconds: the least part of the link that one flow has.
+/// Hosts that run and then are away, in microseconds, and the least share of the link that one flow gets.
 const BUSY_LEAST: [(u64, u64, f64); 3] = [(1_000, 200, 0.95), (300, 300, 0.95), (3_000, 3_000, 0.3)];
 
-/// Incast, 64 to 1: Jain's index of the senders' goodputs, and the part of the link that all have.
+/// Incast, 64 to 1: Jain's index of the senders' goodputs, and the share of the link that all get together.
 const INCAST_JAIN_LEAST: f64 = 0.95;
 const INCAST_SHARE_LEAST: f64 = 0.9;
-/// The queue's 99th percentile, from 50 round trips after the rate fell on, in bytes of a round trip.
+/// The queue's 99th percentile from 50 round trips after the rate fell, in bytes of a round trip.
 const QUEUE_AFTER_FALL_MOST: f64 = 2.0;
-/// What weft and CUBIC each have of a link at least, and of how many round trips' bytes its queue is.
+/// The least share of a link for weft and for CUBIC, and the sizes of its queue in bytes of a round trip.
 const BESIDE_CUBIC_LEAST: f64 = 0.3;
 const BESIDE_CUBIC_QUEUES: [u32; 2] = [1, 4];
-/// What the lesser of two flows of weft has.
+/// The least share of the slower of two weft flows.
 const LESSER_FLOW_LEAST: f64 = 0.3;
 
 fn millis(n: u64) -> Duration {
@@ -51,7 +51,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
-/// How much of a row is run.
+/// Which form of a row runs.
 #[derive(Clone, Copy)]
 enum Form {
     Short,
@@ -59,7 +59,7 @@ enum Form {
 }
 
 impl Form {
-    /// So many times as much as always.
+    /// The amount for this form.
     fn of(self, short: u64, long: u64) -> u64 {
         match self {
             Form::Short => short,
@@ -68,12 +68,12 @@ impl Form {
     }
 }
 
-/// Whether each run and its outcome are told.
+/// Whether each run and its outcome are printed.
 fn talks() -> bool {
     std::env::var_os("WEFT_SIM_TALK").is_some()
 }
 
-/// Runs a row with one seed after the other.
+/// Runs a row for one seed after the other.
 fn seeds(row: &str, runs: u64, mut run: impl FnMut(u64)) {
     let first = number("WEFT_SIM_SEED", 1);
     for seed in first..first + runs {
@@ -92,7 +92,7 @@ fn simulation(config: Config, workload: Workload) -> Simulation<Load> {
     Simulation::new(config, move |host| workload.program(host, config.topology.hosts()))
 }
 
-/// Settles, or panics with the reason. Tells the outcome where runs are told.
+/// Settles, or panics with the reason. Prints the outcome if `talks`.
 fn settled(simulation: &mut Simulation<Load>, latest: Duration) -> Report {
     let report = simulation.settle(latest).unwrap_or_else(|failure| panic!("{failure}"));
     if talks() {
@@ -106,7 +106,7 @@ fn settled(simulation: &mut Simulation<Load>, latest: Duration) -> Report {
     report
 }
 
-/// One-way messages from host to host over a bad link. All are to be delivered.
+/// One-way messages between hosts over a bad link. All must be delivered.
 fn all_delivered(seed: u64, count: u64, size: usize, faults: Faults, latest: Duration) -> Report {
     let config = Config { seed, faults, ..Config::default() };
     let mut workload = Workload::new(Pattern::Bulk, count, size);
@@ -134,7 +134,7 @@ fn s2(form: Form) {
             let config = Config { seed, link, faults, ..Config::default() };
             let each = form.of(30_000, 100_000);
             let mut simulation = simulation(config, Workload::new(Pattern::Bulk, each, 1024));
-            // A call that is lost is repeated after 100 ms, which is no matter of goodput.
+            // A lost call is repeated only after 100 ms, which is not a matter of goodput.
             while simulation.messages().delivered == 0 {
                 simulation.run_for(millis(1));
             }
@@ -162,7 +162,7 @@ fn s3(form: Form) {
     });
 }
 
-/// Loss so heavy that a peer may well be taken for silent: then what it may have is returned as unknown, and nothing else.
+/// Loss so heavy that a peer may be taken for silent. Then messages may be returned as unknown, but not otherwise.
 fn s4(form: Form) {
     for loss in [500_000, 900_000] {
         seeds("s4", form.of(5, 200), |seed| {
@@ -171,7 +171,7 @@ fn s4(form: Form) {
             let config = Config { seed, topology: Topology::Star(4), faults: Faults::loss(loss), ..Config::default() };
             let report = settled(&mut simulation(config, workload), seconds(3600));
             let messages = report.messages;
-            // One call in 2,400 gets none of its 27 tries through and back; but whoever was heard once is not taken for lost.
+            // One call in 2,400 gets none of its 27 tries through and back; but a peer that was heard once is not taken for lost.
             let all = messages.completed + 2000 * messages.returned;
             assert!(loss > 500_000 || (all, messages.unknown) == (6000, 0), "{messages:?}");
         });
@@ -189,14 +189,14 @@ fn s5(form: Form) {
 fn s6(form: Form) {
     let faults = Faults { duplicate: 500_000, copies_late_most: seconds(60), ..Faults::default() };
     seeds("s6", form.of(5, 1000), |seed| {
-        // Copies outlive the channels, and the lives, of what they were copied from.
+        // Copies outlive the channels and the lives of the packets that they were copied from.
         let mut workload = Workload::new(Pattern::PingPong, u64::MAX, 100);
         (workload.persists, workload.stops_at) = (true, Some(seconds(40)));
         let mut simulation = simulation(Config { seed, faults, link: SLOW, ..Config::default() }, workload);
         for n in 1..6 {
             simulation.at(seconds(n * 6), Change::Restart(B));
         }
-        // Copies of old channels are answered by resets, which are copied, too.
+        // Old copies are answered by resets, and these are copied, too.
         simulation.run_until(seconds(40 + 60 + 60 + 60));
         let report = simulation.verdict().unwrap_or_else(|failure| panic!("{failure}"));
         assert!(report.packets.duplicated > 5000 && report.messages.completed > 5000, "{report:?}");
@@ -242,7 +242,7 @@ fn s8(form: Form) {
             simulation.run_for(lasts);
             simulation.change(Change::Heal);
             let before = simulation.messages().delivered;
-            // A call that was not answered is repeated after as long, and a lost peer looked up after 20 ms.
+            // An unanswered call is repeated after as long again, and a lost peer is looked up after 20 ms.
             simulation.run_for(2 * SUSPICION / 32 + millis(50));
             assert!(simulation.messages().delivered > before, "goes on soon after {lasts:?} of silence");
             at = simulation.now() + millis(random.below(300));
@@ -313,7 +313,7 @@ fn s14(form: Form) {
     });
 }
 
-/// A gigabit becomes a tenth of it.
+/// The rate of a link falls from 1 Gb/s to a tenth.
 fn rate_falls(form: Form) {
     for (delay, share) in [(200, 0.9), (500, 0.95)] {
         seeds("rate_falls", form.of(4, 30), |seed| {
@@ -326,7 +326,7 @@ fn rate_falls(form: Form) {
     }
 }
 
-/// A gigabit with a delay of 200 µs is full.
+/// A flow fills 1 Gb/s with a delay of 200 µs.
 fn long_way(form: Form) {
     seeds("long_way", form.of(1, 30), |seed| {
         let (share, queue) = one_flow_share(seed, gigabit(Duration::from_micros(200), 512 << 10), 0);
@@ -334,7 +334,7 @@ fn long_way(form: Form) {
     });
 }
 
-/// Hosts that are away by turns: what they take is no queue.
+/// Hosts that are away by turns: the congestion control must not take their absence for a queue.
 fn busy_ends(form: Form) {
     let micros = Duration::from_micros;
     for (runs, away, least) in BUSY_LEAST {
@@ -394,7 +394,7 @@ fn s16(form: Form) {
         let most = if random.chance(100_000) { 65_000 } else { 5000 };
         let size = random.below(most) as usize;
         let mut workload = Workload::new(pattern, u64::MAX, size);
-        // Some hundred sends of each host, over all the time in which things go wrong, and longer.
+        // Up to a few hundred sends of each host, spread over the time of the faults and beyond.
         workload.pace = Some(until / (20 + random.below(300) as u32));
         let settings = Settings {
             suspicion: if random.chance(500_000) { SUSPICION } else { millis(50 + random.below(1000)) },
@@ -428,7 +428,7 @@ fn s16(form: Form) {
     assert!(met.iter().all(|met| *met > 0), "everything happened: {met:?}");
 }
 
-/// After the faults have ended everything settles soon.
+/// After the faults end, everything settles soon.
 fn s18(form: Form) {
     seeds("s18", form.of(60, 10_000), |seed| {
         let mut random = Random::new(seed);

@@ -1,6 +1,6 @@
-//! The same seed gives the same run: twice here, and on every machine. The hashes that all machines must find are in `golden.txt`.
-//! Whatever changes what is sent when (the protocol, its settings, the simulator) changes them; then
-//! `WEFT_GOLDEN=write cargo test -p weft-sim --test same_seed` writes the file anew, and the commit says why.
+//! The same seed gives the same run: twice here, and on every machine. `golden.txt` has the hashes that all machines must find. A
+//! change of what is sent or when (in the protocol, its settings or the simulator) changes the hashes. Then `WEFT_GOLDEN=write
+//! cargo test -p weft-sim --test same_seed` writes the file again, and the commit says why.
 
 use std::time::Duration;
 use weft_sim::{chaos, Config, Faults, HostId, Pattern, Report, Simulation, Topology, Workload};
