@@ -1,4 +1,4 @@
-//! Whom to ask, as it is typed: an endpoint's `NAME#KEY`, or `HOST:PORT` where its name is told.
+//! The target of a command, as it is typed: an endpoint's `NAME#KEY`, or `HOST:PORT` where a program gives its name.
 
 use crate::error::Error;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use weft::names::{resolve, Contact, ContactError};
 use weft::Name;
 
-/// What stands before the first colon of a name.
+/// The text before the first colon of a name.
 const PREFIX: &str = "weft1";
 
-/// Whom to ask, as it is typed.
+/// The target, as it is typed.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// An endpoint.
     Endpoint(Contact),
-    /// `HOST:PORT` or `HOST:PORT/LABEL`, where somebody may tell an endpoint's name.
+    /// `HOST:PORT` or `HOST:PORT/LABEL`, where a program may give an endpoint's name.
     Host(String),
 }
 
@@ -23,13 +23,13 @@ pub enum Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
     /// What follows a host is not a port.
-    #[error("what follows the last : is not a port: that is a number from 1 to 65535, as in localhost:7000")]
+    #[error("the text after the last : is not a port, which is a number from 1 to 65535, as in localhost:7000")]
     Port,
     /// There is neither a port nor a key.
     #[error("there is no port: write HOST:PORT, where the endpoint's program tells its name, as in localhost:7000; or NAME#KEY, as it prints them")]
     NoPort,
-    /// It is no contact either.
-    #[error("{0}. HOST:PORT will do as well, where the endpoint's program tells its name")]
+    /// It is neither a host nor a contact.
+    #[error("{0}. You can also give HOST:PORT, where the endpoint's program gives its name")]
     Contact(#[from] ContactError),
 }
 
@@ -54,7 +54,7 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// The endpoint, which is asked for within this time if it is not known.
+    /// The endpoint. If it is not known yet, its host is asked, for at most this time.
     pub fn find(&self, limit: Duration) -> Result<Contact, Error> {
         match self {
             Target::Endpoint(contact) => Ok(*contact),
@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// What is odd about a name that was told at a host: it leads to other addresses than that host's. May ask for the host's addresses.
+    /// A warning if a name was given by a host but leads to other addresses. May resolve the host's addresses.
     pub fn doubt(&self, name: &Name) -> Option<String> {
         let Target::Host(place) = self else { return None };
         let (host, _) = place.rsplit_once(':')?;
@@ -74,11 +74,11 @@ impl Target {
         let led: Vec<String> = led.iter().map(IpAddr::to_string).collect();
         Some(match led.is_empty() {
             true => format!(
-                "the name that {place} tells has no address: its program was started without a network, or before its host had an \
+                "the name that {place} gives has no address: its program was started without a network, or before its host had an \
                  address. Start it again"
             ),
             false => format!(
-                "the name that {place} tells leads to {}. If the address of that host was replaced since its program was started, start \
+                "the name that {place} gives leads to {}. If the address of that host was replaced since its program was started, start \
                  the program again",
                 led.join(", ")
             ),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_leads_elsewhere_than_to_who_tells_it_is_doubted() {
+    fn a_name_that_leads_away_from_the_host_that_gave_it_is_doubted() {
         let at = |ip: &str| {
             let ip: Ipv6Addr = ip.parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped();
             weft::HostAddress { ip: ip.octets(), port: 4000 }

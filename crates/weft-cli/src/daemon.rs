@@ -1,4 +1,4 @@
-//! weftd, looked at from outside: what it is at, in words, and what limits its endpoints.
+//! weftd as seen from outside: its state in words, and what limits its endpoints.
 
 use crate::bench::table::{self, digits, right};
 use crate::error::Error;
@@ -13,10 +13,10 @@ use weft::status::{
 };
 use weft::{Integrity, Name};
 
-/// Rows of one kind that are printed; JSON has all.
+/// Rows of one kind that are printed; JSON has all of them.
 const ROWS_MOST: usize = 16;
 
-/// Endpoints up to which all of them are asked for. Of more, those that are active.
+/// With more endpoints than this, only the active ones are asked for.
 const ALL_MOST: u64 = 1024;
 
 /// A daemon, as JSON tells it.
@@ -27,10 +27,10 @@ pub struct Document<'a> {
     uid: Option<u32>,
     program: Option<&'a str>,
     attaches: &'a Attaches,
-    /// What it said.
+    /// Its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a DaemonAnswer>,
-    /// Why it said nothing.
+    /// Why it gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent: Option<String>,
 }
@@ -49,7 +49,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// What of a daemon people are shown: all endpoints if they are few, else the active ones.
+/// The daemon for display: all endpoints if they are few, otherwise the active ones.
 pub fn look_for_people() -> Result<Option<DaemonFound>, Error> {
     let found = look_at_daemon(Scope::Active, PATIENCE)?;
     let are_few = |answer: &DaemonAnswer| answer.daemon.endpoints <= ALL_MOST;
@@ -59,18 +59,18 @@ pub fn look_for_people() -> Result<Option<DaemonFound>, Error> {
     }
 }
 
-/// A daemon, as people know it.
+/// A daemon, for display.
 pub fn title(found: &DaemonFound) -> String {
     let program = found.program.as_deref().unwrap_or("weftd");
     let process = found.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
     let user = found.uid.map_or_else(String::new, |uid| format!(", user {uid}"));
-    // It may have become another one since it began to listen.
+    // The process may have changed its user since it began to listen.
     let now = found.answer.as_ref().ok().map(|answer| answer.daemon.uid).filter(|now| Some(*now) != found.uid);
     let now = now.map_or_else(String::new, |now| format!(" (now {now})"));
     format!("{program}{process}{user}{now}, at {}", found.socket.display())
 }
 
-/// Whether programs use it.
+/// Whether programs use it, in words.
 pub fn attaches(found: &DaemonFound) -> String {
     match &found.attaches {
         Attaches::Told => "programs attach to it, as WEFT_NI says".to_owned(),
@@ -80,7 +80,7 @@ pub fn attaches(found: &DaemonFound) -> String {
     }
 }
 
-/// All of it, for people.
+/// All of it, for display.
 pub fn text(found: &DaemonFound) -> String {
     let mut text = format!("{}\n  {}\n", title(found), attaches(found));
     let answer = match &found.answer {
@@ -172,7 +172,7 @@ fn leave_out(text: &mut String, rows: usize, what: &str) {
     }
 }
 
-/// The endpoints, those first that something limits, then resident ones.
+/// The endpoints: limited ones first, then resident ones.
 pub fn by_need(answer: &DaemonAnswer) -> Vec<&EndpointStatus> {
     let stalled: std::collections::BTreeSet<&str> = stands_still(answer).map(|line| line.endpoint.as_str()).collect();
     let rank = |told: &EndpointStatus| match told.residence {
@@ -210,7 +210,7 @@ fn endpoints(rows: &[&EndpointStatus], answer: &DaemonAnswer) -> comfy_table::Ta
     table
 }
 
-/// Whose an endpoint is.
+/// The process of an endpoint, for display.
 pub fn process(told: &EndpointStatus) -> String {
     match told.pid {
         Some(pid) => format!("{pid}, user {}", told.uid),
@@ -218,7 +218,7 @@ pub fn process(told: &EndpointStatus) -> String {
     }
 }
 
-/// Where an endpoint's working state is.
+/// The residence of an endpoint, for display.
 pub fn state(told: &EndpointStatus) -> String {
     match (told.residence, told.frame) {
         (ResidenceStatus::Resident, Some(frame)) => format!("frame {frame}"),
@@ -233,7 +233,7 @@ pub fn judge(told: &EndpointStatus, answer: &DaemonAnswer) -> (Held, String) {
     if told.residence == ResidenceStatus::Waiting {
         let DaemonStatus { frames, frames_used, .. } = answer.daemon;
         let because = format!(
-            "it has something to do and waits for a frame: {frames_used} of {frames} are in use, and {} endpoints wait. More frames \
+            "it has work and waits for a frame: {frames_used} of {frames} are in use, and {} endpoints wait. More frames \
              (frames in weftd.toml) help, or fewer endpoints that are busy at the same time",
             answer.end.waiting
         );
@@ -244,7 +244,7 @@ pub fn judge(told: &EndpointStatus, answer: &DaemonAnswer) -> (Held, String) {
     }
     if told.has_stalled {
         let because = format!(
-            "its program does not take what came: {} descriptors wait for it, and senders were refused {} times. Have it poll or wait \
+            "its program does not take what came: {} descriptors wait for it, and senders were refused {} times. Let it poll or wait \
              more often",
             told.not_taken, told.refused
         );
@@ -261,13 +261,14 @@ fn judge_line(line: &LineStatus, answer: &DaemonAnswer) -> (Held, String) {
             let whose = answer.endpoints.iter().find(|told| Some(&told.name) == line.peer.as_ref());
             let whose = whose.map_or_else(String::new, |told| format!(" (process {})", process(told)));
             let because = format!(
-                "{peer}{whose} has no room: its program does not take what came. Have it poll or wait more often"
+                "{peer}{whose} has no room: its program does not take what came. Let it poll or wait more often"
             );
             (Held::Peer, because)
         }
         LineLimit::Network => {
             let host = line.host.as_deref().unwrap_or("the other host");
-            let because = format!("as much is kept for {host} as may be: the network, or the program there, is slower");
+            let because =
+                format!("the queue for {host} is full: the network or the program there is slower than this sender");
             (Held::Network, because)
         }
     }
@@ -291,7 +292,7 @@ pub fn judge_flow(from: &str, to: &Name, answer: &DaemonAnswer) -> Option<(Held,
     Some(judge_line(line, answer))
 }
 
-/// What a daemon knows of the endpoint of a name, with all that is active beside it. `None` if no daemon answers.
+/// The daemon's data on the endpoint of a name, and on everything that is active. `None` if no daemon answers.
 pub fn look_at_name(name: &Name) -> Result<Option<(DaemonFound, Option<EndpointStatus>)>, Error> {
     let Some(named) = look_at_daemon(Scope::Endpoint(name.epoch, name.endpoint), PATIENCE)? else { return Ok(None) };
     let Ok(named) = named.answer else { return Ok(None) };
@@ -303,12 +304,12 @@ pub fn look_at_name(name: &Name) -> Result<Option<(DaemonFound, Option<EndpointS
     Ok(Some((found, endpoint)))
 }
 
-/// The quota that a user has used up, in words.
+/// The quota that a user has exhausted, in words.
 pub fn used_up(uid: u32, answer: &DaemonAnswer) -> Option<String> {
     let user = answer.users.iter().find(|user| user.uid == uid)?;
     let quota = user.quotas.iter().find(|quota| quota.held >= quota.most)?;
     Some(format!(
-        "user {uid} holds {} {} of at most {}: weftd refuses more until some are given back, or [limits] in weftd.toml is raised",
+        "user {uid} holds {} {} of at most {}: weftd refuses more until some are freed, or [limits] in weftd.toml is raised",
         quota.held, quota.of, quota.most
     ))
 }

@@ -5,12 +5,12 @@ use std::io;
 use std::path::PathBuf;
 use weft::SendError;
 
-/// Exit statuses beside 0: it did not work, or it was asked for the wrong way (as clap has it).
+/// Exit statuses besides 0: the command failed, or the command line was wrong (clap uses the same).
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// The exit status when nobody reads standard output any more: 128 and the number of SIGPIPE. Shells report the same of a program
-/// that the signal ended.
+/// The exit status when nobody reads standard output any more: 128 plus the number of SIGPIPE, as shells report a program that the
+/// signal ended.
 const CLOSED: u8 = 141;
 
 /// Why a command failed.
@@ -22,7 +22,7 @@ pub enum Error {
          Give the machine (or the container, or `taskset`) a second CPU"
     )]
     TooFewCpus {
-        /// How many may be used.
+        /// How many CPUs may be used.
         allowed: usize,
     },
     /// A file could not be read or written.
@@ -34,18 +34,18 @@ pub enum Error {
     /// A process that this one started failed.
     #[error("{who} failed: {cause}. {way_out}")]
     Process { who: String, cause: String, way_out: &'static str },
-    /// Two ways to the same result differ.
+    /// Two ways to compute the same result differ.
     #[error(
         "{what} differ: {left} and {right}. This is a fault of weft: please report it with the command and this line"
     )]
     Mismatch { what: String, left: String, right: String },
-    /// Nothing came although something had to.
+    /// Something that had to arrive did not.
     #[error("nothing came for {seconds} s: {what}. Is the machine overloaded, or one of the processes stopped? Run it again")]
     Silence { seconds: u64, what: String },
-    /// What was asked for cannot be.
+    /// The request cannot be fulfilled.
     #[error("{cause}. {way_out}")]
     Usage { cause: String, way_out: String },
-    /// Somebody else has the port.
+    /// Another process has the port.
     #[error(
         "UDP port {port} is in use, maybe by another `weft serve`. Give another one with --port, or none: then any free port is taken; \
          `ss -ulpn` tells who has it"
@@ -57,39 +57,39 @@ pub enum Error {
     /// Nobody reads standard output any more.
     #[error("nobody reads standard output any more")]
     Closed,
-    /// Somebody asked for the end.
-    #[error("interrupted; what was made is removed")]
+    /// The user asked the command to end.
+    #[error("interrupted; everything that the command made is removed")]
     Interrupted,
     /// A host did not tell its endpoint's name.
     #[error(
-        "cannot get a name and key (`weft serve --port` tells them; the NAME#KEY that it printed will do as well): {0}"
+        "cannot get a name and key (a host gives them if `weft serve --port` runs there; or type the NAME#KEY that it printed): {0}"
     )]
     Resolve(#[from] weft::names::ResolveError),
     /// Nobody answered.
     #[error("no answer ({sent} sent). {way_out}")]
     Unanswered { sent: usize, way_out: &'static str },
-    /// Something about this machine is not as it must be.
-    #[error("{checks}: not as it must be; what that costs and what mends it stands above")]
+    /// A check of this machine failed.
+    #[error("{checks}: not as it must be; the costs and the commands that help are printed above")]
     Unsound { checks: String },
-    /// A simulation found that weft does not keep what it promises, or did not come to rest.
-    #[error("{failed} of {runs} runs failed; what was wrong and the command that repeats each stand above")]
+    /// A simulation found a broken promise, or did not come to rest.
+    #[error("{failed} of {runs} runs failed; the causes, and the commands that repeat them, are printed above")]
     Broken {
-        /// How many.
+        /// Runs that failed.
         failed: u64,
-        /// Of how many.
+        /// All runs.
         runs: u64,
     },
-    /// No message gets there.
+    /// Messages cannot reach the name.
     #[error("no message of this user gets there from here: {0}")]
     NoWay(weft::status::Why),
-    /// A job ended otherwise than well.
+    /// A job did not end well.
     #[error("{cause}")]
     Job {
         cause: String,
-        /// That of the job.
+        /// The job's exit status.
         status: u8,
     },
-    /// weft said no.
+    /// weft refused a call.
     #[error(transparent)]
     Weft(#[from] weft::Error),
     /// weft did not take a message.
@@ -98,7 +98,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the shell is told.
+    /// The exit status for the shell.
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Interrupted => crate::interrupt::EXIT_STATUS,
@@ -109,10 +109,10 @@ impl Error {
         }
     }
 
-    /// Tells the user on standard error.
+    /// Reports the error to the user on standard error.
     pub fn note(&self) {
         match self {
-            // As a program that SIGPIPE ends: whoever closed the pipe wants to hear nothing more.
+            // Be as quiet as a program that SIGPIPE ends: whoever closed the pipe wants no more output.
             Error::Closed => {}
             Error::CommandLine(error) => output::note(error.render().to_string()),
             error => output::note_line(format!("weft: {error}")),

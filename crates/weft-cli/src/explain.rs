@@ -1,4 +1,4 @@
-//! `weft explain`: which way messages to a name take from here, why, and what limits them now.
+//! `weft explain`: which path messages to a name take from here, why, and what limits them now.
 
 use crate::contact::{Target, TargetError};
 use crate::daemon;
@@ -16,25 +16,25 @@ use weft::names::{Contact, ContactError};
 use weft::status::{self, DaemonAnswer, EndpointStatus, FlowTo, Leg, Look, Network, Path, Peer, RemoteMemory, Way};
 use weft::{Integrity, Key, Name, Reason};
 
-/// Between two looks, which tell what stands still from what moves.
+/// Time between the two looks, which shows what moves and what does not.
 const BETWEEN: Duration = Duration::from_millis(150);
 
-/// How long a host may take to tell a name.
+/// How long a host may take to give a name.
 const ASK_MOST: Duration = Duration::from_secs(5);
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-No message is sent. The way is the one that a process of this user would take that has this environment (WEFT_LOCAL, WEFT_ADDR). What \
-limits messages is told of this user's processes that have a session with the name, by two looks at them. With HOST:PORT the name is \
+No message is sent. The path is the one that a process of this user with this environment (WEFT_LOCAL, WEFT_ADDR) would take. Limits \
+are reported for this user's processes that have a session with the name, by two looks at them. With HOST:PORT the name is \
 first asked for by TCP, at the port where a program tells it (`weft serve`, or any `NameServer`); HOST:PORT/LABEL asks for another one that \
 is told there. The exit status is 0 if there is a way, else 1.";
 
-/// What can be asked of `weft explain`.
+/// The arguments of `weft explain`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The endpoint's name (a key behind it is not looked at), or the host and the port where its program tells it; or a reason
-    /// for which an operation or a message failed, such as Revoked or 19.
+    /// The endpoint's name (a key behind it is ignored), or the host and port where its program gives it; or the reason for which
+    /// an operation or a message failed, such as Revoked or 19.
     #[arg(value_name = "NAME|HOST:PORT|REASON")]
     to: Whom,
     #[command(flatten)]
@@ -96,12 +96,12 @@ impl FromStr for Whom {
     }
 }
 
-/// Everything that is told.
+/// Everything that is reported.
 #[derive(Serialize)]
 struct Explanation<'a> {
     name: String,
     way: &'a Way,
-    /// Why it is this way, or none.
+    /// Why messages take this path, or none.
     because: String,
     /// What is known of the endpoint, if its process can be looked at.
     endpoint: Option<Destination>,
@@ -111,17 +111,17 @@ struct Explanation<'a> {
     senders: Vec<Sender>,
 }
 
-/// The endpoint that a name is of.
+/// The endpoint of the name.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Destination {
     process: String,
-    /// What it is at, in words.
+    /// What its process is doing, in words.
     state: String,
-    /// Whether the endpoint is there; not known if the process says nothing, or has too many.
+    /// Whether the endpoint exists. `None` if the process does not say, or has too many endpoints to tell.
     exists: Option<bool>,
     is_served: Option<bool>,
     parked: Option<u64>,
-    /// What it is at, if it is for remote memory.
+    /// Its state, if it is for remote memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<RemoteMemory>,
 }
@@ -134,11 +134,11 @@ struct Served {
     endpoint: EndpointStatus,
     /// What limits the endpoint itself.
     limited_by: Held,
-    /// In words, with what helps.
+    /// The same in words, with what helps.
     because: String,
 }
 
-/// A process that sends to the name, or wants to.
+/// A process that sends to the name, or is calling it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Sender {
     process: String,
@@ -146,7 +146,7 @@ struct Sender {
     endpoint: u32,
     /// What limits it.
     limit: Held,
-    /// In words, with what helps.
+    /// The same in words, with what helps.
     because: String,
     /// Its flow, if it has a session.
     flow: Option<FlowTo>,
@@ -155,7 +155,7 @@ struct Sender {
     integrity: Option<Agreed>,
 }
 
-/// What the two sides of a channel have said of integrity.
+/// What the two sides of a channel agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 struct Agreed {
     /// What checksums cover.
@@ -165,7 +165,7 @@ struct Agreed {
 }
 
 impl Agreed {
-    /// Of the channel to a peer: the bundle's own, or weftd's to the host of this name.
+    /// For the channel to a peer: the bundle's own, or weftd's to the host of this name.
     fn of(peer: &Peer, name: &Name, daemon: Option<&DaemonAnswer>) -> Option<Agreed> {
         if let Some(Network { integrity, integrity_wanted, .. }) = peer.network {
             return Some(Agreed { integrity, integrity_wanted });
@@ -185,11 +185,11 @@ impl Agreed {
     }
 }
 
-/// A reason, as it is told.
+/// A reason, as it is reported.
 #[derive(Serialize)]
 struct Meaning {
     reason: &'static str,
-    /// Its number in Rust, and, but for limits of one's own, on the wire.
+    /// Its number in Rust and, except for limits of this process itself, on the wire.
     number: u8,
     because: String,
 }
@@ -262,7 +262,7 @@ fn destination(look: &Look, name: &Name) -> Option<Destination> {
     Some(told)
 }
 
-/// Who sends to a name, and what limits that, by two looks.
+/// The processes that send to a name, and what limits them, from two looks.
 fn senders(first: &Look, second: &Look, daemon: Option<&DaemonAnswer>, name: &Name) -> Vec<Sender> {
     let receiver = second.processes.iter().find(|found| found.epoch == epoch(name));
     let mut senders = Vec::new();
@@ -322,7 +322,7 @@ fn text(told: &Explanation<'_>) -> String {
             let _ = writeln!(text, "  its process: {}: {}", endpoint.process, endpoint.state);
             match (endpoint.exists, endpoint.is_served) {
                 (Some(false), _) => {
-                    text.push_str("  the endpoint is not there: it was freed; ask its owner for a present name\n")
+                    text.push_str("  the endpoint is not there: it was freed; ask its owner for its present name\n")
                 }
                 (_, Some(false)) => {
                     let _ =
@@ -338,7 +338,7 @@ fn text(told: &Explanation<'_>) -> String {
             }
         }
         (None, Some(holder)) => {
-            let program = holder.program.as_deref().unwrap_or("a program that is not seen here");
+            let program = holder.program.as_deref().unwrap_or("an unknown program");
             let _ = writeln!(text, "  its process: {program}, user {}; it cannot be looked at", holder.uid);
         }
         (None, None) => {}

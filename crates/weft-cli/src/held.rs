@@ -15,7 +15,7 @@ pub enum Held {
     Credit,
     Room,
     Congestion,
-    /// The network is silent.
+    /// The network: nothing comes back.
     Network,
     /// The program at the other end.
     Application,
@@ -23,11 +23,11 @@ pub enum Held {
     OwnApplication,
     /// There is no session.
     NoSession,
-    /// An endpoint at weftd waits for a frame.
+    /// The lack of a frame at weftd.
     Frame,
-    /// The endpoint at the other end, at weftd, has no room.
+    /// The endpoint at the other end, served by weftd, has no room.
     Peer,
-    /// Its user has used up what it may hold at weftd.
+    /// The quota of its user at weftd.
     Quota,
 }
 
@@ -51,16 +51,16 @@ impl Held {
     }
 }
 
-/// What is known of a flow.
+/// The facts about a flow.
 pub struct Case<'a> {
     pub bundle: &'a Bundle,
-    /// The peer in an earlier look.
+    /// The peer in the earlier look.
     pub before: Option<&'a Peer>,
     pub peer: &'a Peer,
     pub flow: &'a FlowTo,
-    /// The process that it goes to, if it can be looked at.
+    /// The receiving process, if it can be looked at.
     pub receiver: Option<&'a Found>,
-    /// What weftd says, if there is one.
+    /// weftd's answer, if there is one.
     pub daemon: Option<&'a DaemonAnswer>,
 }
 
@@ -68,7 +68,8 @@ pub struct Case<'a> {
 pub fn judge(case: &Case<'_>) -> (Held, String) {
     let Case { bundle, before, peer, flow, receiver, daemon } = case;
     if bundle.activity == Activity::Computes {
-        let because = "this process computes, and sends and takes nothing; what follows is what it last reported. Have it poll or \
+        let because =
+            "this process computes, and sends and takes nothing; the figures are from its last report. Let it poll or \
                        wait";
         return (Held::OwnApplication, because.to_owned());
     }
@@ -80,7 +81,7 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
     let stands_still = not_taken > 0 && before.is_some_and(|before| before.taken_bytes == peer.taken_bytes);
     if let Some(network) = peer.network.as_ref().filter(|network| network.silences > 0) {
         let because = format!(
-            "nothing was heard from {} in time, {} times in a row: is the host up, and the way through?",
+            "nothing was heard from {} in time, {} times in a row. Is the host up, and does the network path work?",
             network.address, network.silences
         );
         return (Held::Network, because);
@@ -88,7 +89,7 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
     if stands_still || peer.network.as_ref().is_some_and(|network| network.waits_for_peer) {
         let at = receiver.map_or_else(String::new, |found| format!(" ({}: {})", title(found), state(found)));
         let stopped = receiver.is_some_and(|found| matches!(found.answer, Err(Silence::Stopped(_))));
-        let way_out = if stopped { "Let it go on" } else { "Have it poll or wait more often" };
+        let way_out = if stopped { "Let it go on" } else { "Let it poll or wait more often" };
         let because =
             format!("the peer's program does not take what came: {not_taken} bytes wait for it{at}. {way_out}");
         return (Held::Application, because);
@@ -102,13 +103,14 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
     match flow.limit {
         Limit::Window if not_taken == 0 => {
             let because = format!(
-                "the peer's program has taken all {} requests and not answered them: it keeps the right to reply, or is slow",
+                "the peer's program has taken all {} requests but not answered them: it holds the reply tokens, or is slow",
                 flow.requests
             );
             (Held::Application, because)
         }
         Limit::Window => {
-            let because = format!("{} requests are under way, as many as may be: answers set the pace", flow.requests);
+            let because =
+                format!("{} requests are under way, the most that may be: answers set the pace", flow.requests);
             (Held::Window, because)
         }
         Limit::Credit => {
@@ -119,26 +121,26 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
         Limit::Room => {
             let because = match peer.path {
                 Path::Memory => "the ring to the peer is full: its program takes messages slower than they come",
-                Path::Daemon => "what may be under way through weftd is: the endpoint waits for a frame, or the peer takes messages slower than they come",
-                Path::Network => "as much is kept for the peer as may be until it says what it took: the network or its program is slower",
+                Path::Daemon => "the queue at weftd is full: the endpoint waits for a frame, or the peer takes messages too slowly",
+                Path::Network => "the send buffer for the peer is full: the network or the peer's program is slower than this sender",
             };
             (Held::Room, because.to_owned())
         }
         Limit::Congestion => {
             let bytes = peer.network.as_ref().map_or(0, |network| network.in_flight_bytes);
-            (Held::Congestion, format!("{bytes} bytes are under way in the network, as many as may be"))
+            (Held::Congestion, format!("{bytes} bytes are under way in the network, which fills the congestion window"))
         }
         Limit::Nothing => (Held::Nothing, "messages are taken at once".to_owned()),
     }
 }
 
-/// What limits a flow at weftd, if something does.
+/// What limits a flow at weftd, if anything does.
 fn at_daemon(bundle: &Bundle, flow: &FlowTo, answer: &DaemonAnswer) -> Option<(Held, String)> {
     let own = bundle.endpoints.iter().find(|endpoint| endpoint.endpoint == flow.endpoint)?;
     judge_flow(&own.name, &flow.name.parse().ok()?, answer)
 }
 
-/// Whether two looks tell of the same session. Those that are not through rings are of a pair of endpoints each.
+/// Whether two looks show the same session. Sessions that do not use rings belong to one pair of endpoints.
 pub fn is_same(before: &Peer, now: &Peer) -> bool {
     fn ends(peer: &Peer) -> Option<(u32, &str)> {
         let to = peer.to.first().map(|flow| (flow.endpoint, flow.name.as_str()));
@@ -147,7 +149,7 @@ pub fn is_same(before: &Peer, now: &Peer) -> bool {
     (&before.epoch, before.bundle) == (&now.epoch, now.bundle) && (now.bundle.is_some() || ends(before) == ends(now))
 }
 
-/// How many messages wait at an endpoint that is not served. `None` if it is served, or its process does not tell of it.
+/// How many messages wait at an endpoint that is not served. `None` if it is served, or its process does not report it.
 fn parked_at(found: &Found, name: &str) -> Option<u64> {
     let process = found.answer.as_ref().ok()?;
     let name: Name = name.parse().ok()?;
@@ -155,12 +157,12 @@ fn parked_at(found: &Found, name: &str) -> Option<u64> {
     endpoints.find(|endpoint| !endpoint.is_served && is_of(&endpoint.name, &name)).map(|endpoint| endpoint.parked)
 }
 
-/// Whether a printed name is of the same endpoint. The user of a peer on another host is not known, so users are not compared.
+/// Whether a printed name is of this endpoint. The user of a peer on another host is not known, so users are not compared.
 pub fn is_of(printed: &str, name: &Name) -> bool {
     printed.parse().is_ok_and(|other: Name| Name { uid: name.uid, ..other } == *name)
 }
 
-/// What a process is at, as far as it says so.
+/// What a process is doing, as far as it reports it.
 pub fn state(found: &Found) -> String {
     match &found.answer {
         Ok(process) => match &process.bundles[..] {
@@ -171,7 +173,7 @@ pub fn state(found: &Found) -> String {
     }
 }
 
-/// What a bundle is at.
+/// What a bundle is doing.
 pub fn activity(bundle: &Bundle) -> String {
     match bundle.activity {
         Activity::Polls => "polls".to_owned(),
@@ -259,14 +261,14 @@ mod tests {
         }
     }
 
-    /// What is said of a flow whose path was seen like this in two looks.
+    /// The judgement of a flow whose path looked like this in two looks.
     fn said(activity: Activity, limit: Limit, before: &Peer, peer: &Peer) -> (Held, String) {
         let (bundle, flow) = (bundle(activity), flow(limit));
         judge(&Case { bundle: &bundle, before: Some(before), peer, flow: &flow, receiver: None, daemon: None })
     }
 
     #[test]
-    fn what_does_not_move_is_the_applications_and_what_does_is_limited_by_what_says_full() {
+    fn a_path_that_stands_still_is_the_applications_fault_and_a_moving_one_is_limited_by_what_is_full() {
         use Activity::{Computes, Polls};
         let moving = (peer(500, 100, None), peer(900, 400, None));
         for (limit, held) in [
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_network_is_told_from_a_peer_that_does_not_read() {
+    fn a_silent_network_differs_from_a_peer_that_does_not_read() {
         let silent = peer(900, 100, Some(Network { silences: 3, ..network() }));
         let (held, because) = said(Activity::Polls, Limit::Room, &silent, &silent);
         assert!(held == Held::Network && because.contains("10.0.0.1:4000") && because.contains('3'), "{because}");

@@ -1,4 +1,4 @@
-//! The command `weft`: what can be typed, and what becomes of errors.
+//! The command `weft`: the command line, and how errors are reported.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
@@ -48,65 +48,65 @@ enum What {
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
     Bench(Bench),
-    /// Runs a program as several processes that know each other: a job.
+    /// Runs a program as a job: as several processes that know each other.
     Run(run::Options),
     /// Answers `weft ping` until Ctrl-C.
     Serve(serve::Options),
-    /// Sends requests to an endpoint and tells how long the answers took.
+    /// Sends requests to an endpoint and reports how long the answers took.
     Ping(ping::Options),
-    /// Tells what here costs speed or safety, and the command that mends it.
+    /// Reports what costs speed or safety on this machine, and how to fix it.
     Doctor(doctor::Options),
-    /// Tells which way messages to a name take, why, and what limits them.
+    /// Explains which path messages to a name take, and what limits them.
     Explain(explain::Options),
-    /// Tells what processes of weft are at: endpoints, peers, counters.
+    /// Reports the state of weft's processes: endpoints, peers, counters.
     Status(status::Options),
-    /// Shows what `weft status` tells as a screen, with rates, every second.
+    /// Shows `weft status` as a live screen, with rates.
     Top(top::Options),
-    /// Shows packets of weft as they go, or keeps them for Wireshark. Needs root.
+    /// Shows weft's packets live, or records them for Wireshark. Needs root.
     Trace(trace::Options),
-    /// A bad network between two hosts: loss, delay, a rate. Needs root.
+    /// Makes a bad network between two hosts: loss, delay, a rate. Needs root.
     Wire(Box<wire::Options>),
     /// Runs weft over bad links in virtual time, and checks every message.
     Sim(Box<sim::Options>),
     /// Prints the manual page weft(1).
     #[command(hide = true)]
     Man(manual::ManOptions),
-    /// Prints what a shell reads to complete this command.
+    /// Prints a script with which a shell completes this command.
     #[command(hide = true)]
     Completions(manual::CompletionOptions),
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
-    /// A command in a host of `weft wire`; the wire starts it.
+    /// A command on a host of `weft wire`; the wire starts it.
     #[command(hide = true)]
     WireHost(wire::HostOptions),
-    /// A process of `weft run`, which becomes the program.
+    /// A process of `weft run`, before it becomes the program.
     #[command(hide = true)]
     RunRank(run::RankOptions),
-    /// What ends the processes of a `weft run` that was killed.
+    /// The process that ends the ranks of a `weft run` that was killed.
     #[command(hide = true)]
     RunKeeper,
     /// The second process of `weft bench`; the first starts it.
     #[command(hide = true)]
     BenchPeer(bench::PeerOptions),
-    /// A program that ends with this command: `weft bench` starts it.
+    /// Runs a program that ends with this command; `weft bench` starts it.
     #[command(hide = true)]
     BenchLauncher(bench::mpi::launch::LauncherOptions),
 }
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// Two processes of this machine, pinned to two CPUs.
+    /// Two processes on this machine, pinned to two CPUs.
     Local(bench::Options),
     /// Two hosts: processes in two network namespaces of this machine. Needs root.
     Hosts(bench::hosts::Options),
-    /// Remote memory: writes, reads and atomic operations of two processes, on one host or two.
+    /// Remote memory: writes, reads and atomic operations between two processes, on one host or two.
     Memory(bench::memory::Options),
     /// Open MPI and MPICH over weft, beside their own shared memory and libfabric's tcp and shm.
     Mpi(bench::mpi::Options),
     /// A server with more endpoints than weftd has frames, simulated: the experiment of the paper on virtual networks.
     Contention(bench::contention::Options),
-    /// Messages through weftd, beside the same two programs without it: on one host, between two, and beside remappings.
+    /// Messages through weftd, beside the same two programs without it: on one host, between two, and during remappings.
     Daemon(bench::daemon::Options),
     /// Active Messages in C beside the same in Rust: short, medium and long, on one host and between two.
     Am(bench::am::Options),
@@ -114,7 +114,7 @@ enum Bench {
     Pair(bench::pair::Options),
     /// Draws one measurement, or two side by side, as one HTML file; or prints Markdown.
     Report(bench::report::Options),
-    /// Tells what moved between two measurements, beyond noise.
+    /// Compares two measurements and reports what changed beyond noise.
     Compare(bench::compare::Options),
 }
 
@@ -128,7 +128,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line. `None` if it asked for help or the version, which is printed then.
+/// Reads the command line. `None` if it asked for help or the version, which has been printed.
 fn parse() -> Result<Option<Command>, Error> {
     match Command::try_parse() {
         Ok(command) => Ok(Some(command)),

@@ -1,7 +1,7 @@
-//! Network namespaces that are hosts, as far as the network is concerned, with one clock: made, entered and removed by their owner.
+//! Network namespaces that act as hosts with one clock: made, entered and removed by their owner.
 //!
-//! Their names say whose they are: `weft-PID-START-a`, with the process and the time at which it started (in the kernel's
-//! ticks since boot, hexadecimal). Those of a process that was killed are removed when the next ones are made.
+//! A name states the owner: `weft-PID-START-a`, with the process and its start time (in the kernel's ticks since boot,
+//! hexadecimal). The namespaces of a killed process are removed when the next ones are made.
 
 use crate::child::{output_of, NoOutput};
 use crate::error::Error;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What every name begins with.
+/// The prefix of every name.
 const PREFIX: &str = "weft";
 
-/// What names may end with: the two hosts, and what is between them.
+/// The last letters of names: the two hosts, and the one between them.
 const LETTERS: [&str; 3] = ["a", "b", "w"];
 
 /// Where iproute2 keeps namespaces.
@@ -26,19 +26,19 @@ const DIRECTORY: &str = "/run/netns";
 /// The interface in each host.
 pub const INTERFACE: &str = "weft0";
 
-/// What one call of `ip` may take.
+/// How long one call of `ip` may take.
 const CALL_MOST: Duration = Duration::from_secs(10);
 
 /// What helps when a namespace cannot be made.
 const WAY_OUT: &str =
-    "Making network namespaces needs root: type `sudo` before the command, in a container with CAP_SYS_ADMIN";
+    "Making network namespaces needs root: type `sudo` before the command; a container needs CAP_SYS_ADMIN";
 
 /// The names of some namespaces of this process.
 #[derive(Clone, Debug)]
 pub struct Names<const N: usize>([String; N]);
 
 impl<const N: usize> Names<N> {
-    /// One for each of these letters, which are among [`LETTERS`].
+    /// One name for each of these letters, which must be among [`LETTERS`].
     pub fn ours(letters: [&str; N]) -> Names<N> {
         let pid = std::process::id();
         let start = start_of(pid).unwrap_or_default();
@@ -50,7 +50,7 @@ impl<const N: usize> Names<N> {
         self.0.each_ref().map(String::as_str)
     }
 
-    /// Makes them, with a loopback interface that is up. Those of processes that are gone are removed.
+    /// Makes them, with a loopback interface that is up. First removes those of processes that are gone.
     pub fn make(self) -> Result<Made<N>, Error> {
         if !rustix::process::geteuid().is_root() {
             let cause = "this makes network namespaces, and you are not root".to_owned();
@@ -65,17 +65,18 @@ impl<const N: usize> Names<N> {
         Ok(made)
     }
 
-    /// Removes them, as far as they are there.
+    /// Removes those that exist.
     pub fn remove(&self) {
         for name in self.each() {
-            // What is not there need not go. A pair of interfaces goes with either end, at once and not when the kernel finds the time.
+            // A missing one need not be removed. Deleting an end of an interface pair removes the pair at once; otherwise the
+            // kernel takes its time.
             let _ = ip(&["-n", name, "link", "del", INTERFACE]);
             let _ = ip(&["netns", "del", name]);
         }
     }
 }
 
-/// Namespaces that are there, and are removed when this is dropped.
+/// Existing namespaces, which are removed when this is dropped.
 #[derive(Debug)]
 pub struct Made<const N: usize>(Names<N>);
 
@@ -103,7 +104,7 @@ pub fn path_of(name: &str) -> PathBuf {
     Path::new(DIRECTORY).join(name)
 }
 
-/// Takes this thread into a namespace.
+/// Moves this thread into a namespace.
 pub fn enter(namespace: &File) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
@@ -113,7 +114,7 @@ pub fn cannot_enter(source: io::Error) -> Error {
     Error::system("enter a network namespace", source, WAY_OUT)
 }
 
-/// The kernel says that a link is up some tenths of a second after it carries packets, and UCX takes no other.
+/// Waits until the kernel says that the link is up, some tenths of a second after it carries packets. UCX uses no other link.
 pub fn await_link(name: &str) -> Result<(), Error> {
     let start = Instant::now();
     while !ip(&["-n", name, "-o", "link", "show", "dev", INTERFACE])?.contains("state UP") {
@@ -145,12 +146,12 @@ pub fn ip(arguments: &[&str]) -> Result<String, Error> {
     }
 }
 
-/// Removes the namespaces of processes that are gone, and what runs there.
+/// Removes the namespaces of processes that are gone, and the processes in them.
 fn remove_leftovers() {
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     for name in names.filter(|name| owner_of(name).is_some_and(|(pid, start)| start_of(pid) != Some(start))) {
-        // What was started in it and not by its owner itself has outlived that. Another run may be at it as well.
+        // A grandchild of the owner may have outlived it. Another run may be cleaning up as well.
         for pid in processes_in(&name) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -158,7 +159,7 @@ fn remove_leftovers() {
     }
 }
 
-/// Whose namespace it is: the process, and when that started.
+/// The owner of a namespace: its process and start time.
 fn owner_of(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.split('-');
     let (Some(PREFIX), Some(pid), Some(start), Some(letter), None) =
@@ -172,9 +173,9 @@ fn owner_of(name: &str) -> Option<(u32, u64)> {
     Some((pid.parse().ok()?, u64::from_str_radix(start, 16).ok()?))
 }
 
-/// When a process started, if it lives: in ticks since boot.
+/// When a process started, in ticks since boot, if it lives.
 fn start_of(pid: u32) -> Option<u64> {
-    /// The place of `starttime` behind the program's name, which may hold blanks and brackets itself: proc(5).
+    /// Position of `starttime` behind the program's name, which may itself contain blanks and brackets: proc(5).
     const AFTER_NAME: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(AFTER_NAME)?.parse().ok()
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_whose_they_are() {
+    fn names_state_their_owner() {
         let names = Names::ours(["a", "w"]);
         let [a, b] = names.each();
         let pid = std::process::id();
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_started_at_no_time() {
+    fn a_process_that_is_gone_has_no_start_time() {
         assert_eq!(start_of(u32::MAX), None);
     }
 }

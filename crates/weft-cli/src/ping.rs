@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use weft::names::Contact;
 use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 Only `weft serve` answers. With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`; HOST:PORT/LABEL asks for \
 another name that is told there. The first round trip sets the session up \
 and takes longer than the others. The exit status is 0 if anything was answered.";
 
-/// What can be asked of `weft ping`.
+/// The arguments of `weft ping`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -42,15 +42,15 @@ pub struct Options {
     json: bool,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
-    /// Answered after so many nanoseconds.
+    /// Answered, after this many nanoseconds.
     Ns(f64),
-    /// It came back: why.
+    /// It came back, for this reason.
     Returned(String),
-    /// Nothing was heard of it in time.
+    /// No answer came in time.
     Silent,
 }
 
@@ -65,7 +65,7 @@ struct Document<'a> {
     requests: &'a [Outcome],
 }
 
-/// Sends requests and tells what became of them.
+/// Sends requests and reports their outcomes.
 pub fn run(options: &Options) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| {})?;
     let to = options.to.find(options.timeout)?;
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     while options.count.is_none_or(|count| outcomes.len() < count as usize) {
         let start = Instant::now();
         let Some(outcome) = pinger.ping()? else {
-            // One is under way still.
+            // One request is still under way.
             outcomes.push(Outcome::Silent);
             break;
         };
@@ -91,11 +91,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     tell(options, to, &outcomes)
 }
 
-/// An endpoint that asks.
+/// An endpoint that sends pings.
 struct Pinger {
     bundle: Bundle,
     endpoint: Endpoint,
-    /// The number of the last request that was answered.
+    /// The number of the last answered request.
     answered: Rc<Cell<u32>>,
     sent: u32,
     timeout: Duration,
@@ -106,7 +106,7 @@ impl Pinger {
     fn new(to: Contact, timeout: Duration, interrupt: Interrupt) -> Result<Pinger, Error> {
         let mut bundle = Bundle::new(&Node::new()?)?;
         let endpoint = bundle.endpoint_with_random_key()?;
-        // The answers of another user's server are to come back. It needs our key, which only the server is told.
+        // Admit answers from another user's server. The server needs our key, and nobody else is told it.
         bundle.set_admission(endpoint, Admission::AnyUser)?;
         bundle.map(endpoint, 0, to.name, to.key)?;
         let answered = Rc::new(Cell::new(0));
@@ -120,7 +120,7 @@ impl Pinger {
         Ok(Pinger { bundle, endpoint, answered, sent: 0, timeout, interrupt })
     }
 
-    /// Sends one request and waits for what becomes of it. `None` if somebody asks for the end meanwhile.
+    /// Sends one request and waits for its outcome. `None` if the user asks the command to end meanwhile.
     fn ping(&mut self) -> Result<Option<Outcome>, Error> {
         self.sent = self.sent.wrapping_add(1);
         let start = Instant::now();
@@ -154,7 +154,7 @@ impl Pinger {
     fn returned(&mut self) -> Option<String> {
         while let Some(event) = self.bundle.next_event() {
             match event {
-                // One that came back late is an earlier one, which was given up.
+                // A late return is of an earlier request, which was given up.
                 Event::Returned(m) if m.args == [self.sent] => return Some(format!("{} ({})", m.reason, m.certainty)),
                 Event::Returned(_)
                 | Event::PeerLost { .. }
@@ -166,7 +166,7 @@ impl Pinger {
         None
     }
 
-    /// Lets time pass. Says whether to go on.
+    /// Waits for this time. Returns whether to go on.
     fn idle_for(&mut self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.interrupt.came() {
@@ -175,7 +175,7 @@ impl Pinger {
                 return true;
             }
             self.bundle.wait(Some(left));
-            // Each event ends one wait; what came back late was given up.
+            // Each event ends one wait; late returns were given up.
             while self.bundle.next_event().is_some() {}
         }
         false
@@ -192,7 +192,7 @@ impl Outcome {
     }
 }
 
-/// What the answered requests took, in nanoseconds.
+/// The round trips of the answered requests, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 struct Times {
     min_ns: f64,
@@ -206,7 +206,7 @@ impl Times {
         let ns = |outcome: &Outcome| if let Outcome::Ns(ns) = outcome { Some(*ns) } else { None };
         let mut times: Vec<f64> = outcomes.iter().filter_map(ns).collect();
         times.sort_by(f64::total_cmp);
-        // The least of them that 99 in a hundred do not exceed.
+        // The 99th percentile: the smallest time that 99 in a hundred do not exceed.
         let p99 = (99 * times.len()).div_ceil(100).checked_sub(1)?;
         Some(Times { min_ns: times[0], median_ns: median(times.iter().copied())?, p99_ns: times[p99] })
     }
@@ -231,8 +231,8 @@ fn tell(options: &Options, to: Contact, outcomes: &[Outcome]) -> Result<(), Erro
         note_line(format!("weft ping: {doubt}"));
     }
     let way_out = match outcomes.iter().any(|outcome| matches!(outcome, Outcome::Returned(_))) {
-        true => "Why they came back stands above, with what helps",
-        false => "Only `weft serve` answers pings. `weft explain` with the same name says who is there, and whether it is stopped",
+        true => "The reasons are printed above, with what helps",
+        false => "Only `weft serve` answers pings. `weft explain` with the same name shows what is there, and whether it is stopped",
     };
     match answered {
         0 => Err(Error::Unanswered { sent, way_out }),

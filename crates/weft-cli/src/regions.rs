@@ -4,7 +4,7 @@ use crate::bench::table::digits;
 use std::fmt::Write;
 use weft::status::{Region, RemoteMemory, RemoteMemoryCounters};
 
-/// What an endpoint for remote memory is at, a line each.
+/// The state of an endpoint for remote memory, one line per fact.
 pub fn lines(told: &RemoteMemory) -> Vec<String> {
     let &RemoteMemory { regions, bytes, revoked, cookies, notices, pending, completions, .. } = told;
     let mut first = format!("remote memory: {}, {}", many(regions, "region"), size(bytes));
@@ -34,7 +34,7 @@ pub fn lines(told: &RemoteMemory) -> Vec<String> {
     lines
 }
 
-/// What peers did. `None` if they did nothing.
+/// Counts of peers' operations. `None` if there were none.
 fn counted(counters: &RemoteMemoryCounters) -> Option<String> {
     let &RemoteMemoryCounters { writes, reads, atomics, bytes_written, bytes_pulled, bytes_read, .. } = counters;
     let &RemoteMemoryCounters { refused, refused_revoked, .. } = counters;
@@ -67,12 +67,12 @@ fn region(region: &Region) -> String {
     format!("region {index}: {}, {whose}, {rights}{mapped}", size(bytes))
 }
 
-/// A number of things.
+/// A number with its noun.
 pub fn many(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A number of bytes, as people say it.
+/// A number of bytes, for display.
 pub fn size(bytes: u64) -> String {
     const KIB: f64 = 1024.0;
     match bytes as f64 {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_is_told_and_what_there_is_not_is_left_out() {
+    fn what_exists_is_shown_and_the_rest_is_left_out() {
         let region = |index, bytes| Region {
             index,
             bytes,

@@ -21,41 +21,41 @@ pub mod answer {
     pub const PONG: u8 = 1;
 }
 
-/// The variable by which weft is told which port to take.
+/// The variable that tells weft which port to use.
 const PORT_VARIABLE: &str = "WEFT_PORT";
 
-/// The variable by which weft is told the only address at which it is to be reached.
+/// The variable that tells weft its only address.
 const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Prints one line, NAME#KEY: the endpoint's name and its key. Whoever has it may type `weft ping NAME#KEY`. Quote it: some shells \
+Prints one line, NAME#KEY: the endpoint's name and its key. Use it as `weft ping NAME#KEY`. Quote it: some shells \
 take # for something else.
 
-The name and the key are also told to everybody who asks by TCP at the port of the same number; that is what `weft ping HOST:PORT` \
-does. So the key keeps nobody out: this is an echo for everybody who reaches the port. On this host, other users are answered only \
+The name and the key are also given to everybody who asks by TCP at the port of the same number; `weft ping HOST:PORT` does that. \
+So the key keeps nobody out: everybody who reaches the port gets an echo. On this host, other users are answered only \
 with --users all.";
 
-/// What can be asked of `weft serve`.
+/// The arguments of `weft serve`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// The port by which other hosts reach it, of UDP and TCP (any that is free).
+    /// The port at which other hosts reach it, for UDP and TCP (default: any free one).
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Whose pings are answered on this host: those of all users, or of its own user only. Other hosts' pings are answered in any case.
+    /// Whose pings are answered on this host: all users', or only its own user's. Pings from other hosts are always answered.
     #[arg(long, value_name = "WHOSE", default_value = "own")]
     users: Users,
 }
 
-/// Whose processes of this host are answered.
+/// Whose processes on this host are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Users {
     All,
     Own,
 }
 
-/// Answers until somebody asks for the end.
+/// Answers until the user asks it to end.
 pub fn run(options: &Options) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| {})?;
     if let Some(port) = options.port {
@@ -69,16 +69,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let answered = Rc::new(Cell::new(0u64));
     let count = answered.clone();
     bundle.on(endpoint, ask::PING, move |m| {
-        // It fails for a one-way message only, to which nobody expects an answer.
+        // The reply fails only for a one-way message, whose sender expects none.
         if m.reply(answer::PONG, m.args(), m.payload()).is_ok() {
             count.set(count.get() + 1);
         }
     })?;
     let contact = bundle.contact(endpoint)?;
-    let _names = tell_names(options, contact)?; // until the end
+    let _names = tell_names(options, contact)?; // kept until the end
     print_line(contact.to_string())?;
     if contact.name.address.is_none() && options.port.is_some() {
-        note_line("weft serve: no other host reaches this: it has no address. Start it again when the network is up, or set WEFT_ADDR");
+        note_line("weft serve: no other host can reach it without an address. Start it again when the network is up, or set WEFT_ADDR");
     }
     interrupt.ends_waits_of(bundle.waker());
     bundle.serve_until(|_| interrupt.came());
@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// A port that is in use was asked for by the option, not by the variable that it sets.
+/// If the port is in use, name the option that asked for it, not the variable that the option sets.
 fn of_option(why: weft::Error, options: &Options) -> Error {
     match (why, options.port) {
         (weft::Error::Network(NetworkError::PortInUse { .. }), Some(port)) => Error::PortInUse { port },
@@ -94,13 +94,13 @@ fn of_option(why: weft::Error, options: &Options) -> Error {
     }
 }
 
-/// Tells the endpoint's name and key at the TCP port of the same number.
+/// Serves the endpoint's name and key at the TCP port of the same number.
 fn tell_names(options: &Options, contact: Contact) -> Result<Option<NameServer>, Error> {
     let address = contact.name.address;
     let Some(port) = options.port.or((!address.is_none()).then_some(address.port)) else {
         return Ok(None); // no network, and no port asked for
     };
-    // At the address that was set; at all if it was none, or several.
+    // Listen at the address that was set, or at all addresses if none or several were.
     let is_told = address.each().count() == 1 && std::env::var_os(ADDRESS_VARIABLE).is_some();
     let opened = match is_told {
         true => NameServer::open_at(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical(), port)),
@@ -112,10 +112,10 @@ fn tell_names(options: &Options, contact: Contact) -> Result<Option<NameServer>,
             Ok(Some(names))
         }
         Err(error) if options.port.is_some() => Err(error.into()),
-        // Somebody has this port of TCP by chance. Names work all the same.
+        // Another program has this TCP port by chance. Names work all the same.
         Err(error) => {
             note_line(format!(
-                "weft: `weft ping HOST:{port}` finds nobody: {error}. Give the name, or choose a --port"
+                "weft: `weft ping HOST:{port}` will not work: {error}. Ping the name instead, or choose another --port"
             ));
             Ok(None)
         }

@@ -1,4 +1,4 @@
-//! `weft status`: what processes of weft are at, read from outside while they run.
+//! `weft status`: the state of weft's processes, read from outside while they run.
 
 use crate::bench::table::{self, digits, right};
 use crate::daemon;
@@ -11,20 +11,20 @@ use std::fmt::Write;
 use std::time::Duration;
 use weft::status::{look_at_daemon, Activity, Bundle, DaemonFound, Found, Limit, Look, Path, Peer, Process, Scope};
 
-/// How long processes may take to answer: those that run take a tenth of a second at most.
+/// How long processes may take to answer: a running process takes at most a tenth of a second.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Lines of one kind that are printed of one bundle; JSON has all.
+/// Lines of one kind that are printed per bundle; JSON has all of them.
 const LINES_MOST: usize = 16;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Of this user's processes in this network namespace; of all users' if root asks. A process is asked through its helper thread: one \
-without (WEFT_HELPER=off) cannot be looked at, and one that does not poll is told as `computes`, with what it last reported. Looking \
-costs a process one wake-up, and messages nothing. weftd is told too, if there is one: the one that WEFT_NI names, else the \
+Reports this user's processes in this network namespace, or those of all users if root asks. A process answers by its helper thread: one \
+without (WEFT_HELPER=off) cannot be looked at, and one that does not poll is shown as `computes`, with its last report. Looking \
+costs a process one wake-up, and messages nothing. weftd is shown too, if there is one: the one that WEFT_NI names, else the \
 administrator's. The exit status is 0 whatever was found.";
 
-/// What can be asked of `weft status`.
+/// The arguments of `weft status`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -37,9 +37,9 @@ struct Document<'a> {
     processes: Vec<Row<'a>>,
     /// The daemon that programs here use, or the administrator's.
     daemon: Option<daemon::Document<'a>>,
-    /// Nodes of other users, of whom nothing is told.
+    /// Nodes of other users, which are not shown.
     of_others: usize,
-    /// Nodes that cannot be asked, whoever's they are.
+    /// Nodes that cannot be asked, of any user.
     without_helper: usize,
 }
 
@@ -49,15 +49,15 @@ struct Row<'a> {
     program: Option<&'a str>,
     uid: u32,
     epoch: &'a str,
-    /// What it said.
+    /// Its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a Process>,
-    /// Why it said nothing.
+    /// Why it gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent: Option<String>,
 }
 
-/// Looks, and tells.
+/// Looks at all processes, and reports.
 pub fn run(options: &Options) -> Result<(), Error> {
     let look = weft::status::look(PATIENCE)?;
     let daemon = match options.form.is_json() {
@@ -112,9 +112,9 @@ fn text(look: &Look, daemon: Option<&DaemonFound>) -> String {
     text
 }
 
-/// A process, as people know it.
+/// A process, for display.
 pub fn title(found: &Found) -> String {
-    let program = found.program.as_deref().unwrap_or("a program that is not seen here");
+    let program = found.program.as_deref().unwrap_or("an unknown program");
     match found.pid {
         Some(pid) => format!("{program}, process {pid}"),
         None => program.to_owned(),
@@ -162,7 +162,7 @@ fn tell_process(text: &mut String, process: &Process, look: &Look) {
         }
         leave_out(text, bundle.peers.len(), "peers");
         if bundle.left_out > 0 {
-            let _ = writeln!(text, "    {} more rows than a report has", bundle.left_out);
+            let _ = writeln!(text, "    {} more rows did not fit into the report", bundle.left_out);
         }
     }
     if process.left_out > 0 {
@@ -176,7 +176,7 @@ fn leave_out(text: &mut String, lines: usize, what: &str) {
     }
 }
 
-/// What a bundle is at.
+/// What a bundle is doing, with the age of its last report.
 fn activity(bundle: &Bundle) -> String {
     match (bundle.activity, bundle.age_ms) {
         (Activity::Polls, _) => "polls".to_owned(),
@@ -215,7 +215,7 @@ fn peers(bundle: &Bundle, look: &Look) -> Option<comfy_table::Table> {
     (table.row_count() > 0).then_some(table)
 }
 
-/// Who is at the other end: a process that was found too, or an epoch.
+/// The peer: a process that was found too, or an epoch.
 pub fn who(peer: &Peer, look: &Look) -> String {
     match look.processes.iter().find(|found| found.epoch == peer.epoch) {
         Some(found) => title(found),
@@ -237,7 +237,7 @@ fn limits(peer: &Peer) -> String {
     all.join(", ")
 }
 
-/// A limit in a word.
+/// A limit, in one word.
 fn limit(limit: Limit) -> Option<&'static str> {
     match limit {
         Limit::Nothing => None,

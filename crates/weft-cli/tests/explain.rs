@@ -176,7 +176,7 @@ fn an_endpoint_that_is_not_served_is_told_as_what_limits_its_senders() {
         let said = out(&explain_beside(&mut bundle, &contact));
         let waits = !said.contains("; 0 messages wait") && said.contains("the endpoint is not served");
         if waits && said.contains("limited by the application there: its endpoint is not served") {
-            for wrong in ["taken at once", "keeps the right to reply", "answers set the pace"] {
+            for wrong in ["taken at once", "holds the reply tokens", "answers set the pace"] {
                 assert!(!said.contains(wrong), "{wrong}: {said}");
             }
             break;
