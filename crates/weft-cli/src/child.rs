@@ -1,4 +1,4 @@
-//! Processes that this command starts: itself in another role, or a program. None outlives it.
+//! Processes that this command starts: itself in another role, or a program. None of them outlives it.
 
 use crate::error::Error;
 use crate::thread;
@@ -8,26 +8,26 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A command that runs this very program.
+/// A command that runs this same program.
 pub fn myself() -> Result<Command, Error> {
     let path = std::env::current_exe()
         .map_err(|e| Error::system("find this program's own file", e, "Start weft by its path, with /proc mounted"))?;
     Ok(Command::new(path))
 }
 
-/// To be called first by a child in its role: the kernel ends it when its parent dies, however that happens.
+/// Makes the kernel end this process when its parent dies, in whatever way. A child calls it first.
 pub fn die_with_parent() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| Error::system("ask for the end of the parent process", e, "Run it on Linux"))
 }
 
-/// A child that is killed and reaped when its owner lets it go.
+/// A child that is killed and reaped when its owner drops it.
 #[derive(Debug)]
 pub struct Owned(pub Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill, only to reap.
+        // It may have ended already; then it only needs to be reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -42,9 +42,9 @@ pub enum NoOutput {
     TooLong,
 }
 
-/// Runs a program to its end and returns what it printed. Kills it if that takes longer than `most`.
+/// Runs a program to its end and returns its output. Kills it if that takes longer than `most`.
 ///
-/// Waits for its output to end, and not in a loop: that would take time from the CPU on which the program may be measuring.
+/// It blocks until the output ends. A polling loop would take time from the CPU on which the program may be measuring.
 pub fn output_of(command: &mut Command, most: Duration) -> Result<Output, NoOutput> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = Owned(child.map_err(NoOutput::NotStarted)?);
@@ -62,10 +62,10 @@ fn read_all(from: Option<impl Read + Send + 'static>) -> std::io::Result<mpsc::R
     thread::try_start(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What cannot be read is missing, and the exit status says why.
+            // Output that cannot be read is missing; the exit status shows why.
             let _ = from.read_to_end(&mut bytes);
         }
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if the program took too long.
         let _ = to.send(bytes);
     })?;
     Ok(output)

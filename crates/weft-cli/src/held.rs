@@ -121,8 +121,12 @@ pub fn judge(case: &Case<'_>) -> (Held, String) {
         Limit::Room => {
             let because = match peer.path {
                 Path::Memory => "the ring to the peer is full: its program takes messages slower than they come",
-                Path::Daemon => "the queue at weftd is full: the endpoint waits for a frame, or the peer takes messages too slowly",
-                Path::Network => "the send buffer for the peer is full: the network or the peer's program is slower than this sender",
+                Path::Daemon => {
+                    "the queue at weftd is full: the endpoint waits for a frame, or the peer takes messages too slowly"
+                }
+                Path::Network => {
+                    "the send buffer for the peer is full: the network or the peer's program is slower than this sender"
+                }
             };
             (Held::Room, because.to_owned())
         }

@@ -1,4 +1,4 @@
-//! The manual pages and the shells' completions, from the command line's own definition.
+//! The manual pages and shell completions, generated from the definition of the command line.
 
 use crate::error::Error;
 use crate::output::print;
@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can be asked of `weft man`.
+/// The arguments of `weft man`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManOptions {
     /// Writes a page for each command into this directory, instead of weft(1) to standard output.
@@ -15,10 +15,10 @@ pub struct ManOptions {
     dir: Option<PathBuf>,
 }
 
-/// What can be asked of `weft completions`.
+/// The arguments of `weft completions`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompletionOptions {
-    /// For which shell.
+    /// The shell.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
@@ -35,11 +35,11 @@ pub fn run_man(command: clap::Command, options: &ManOptions) -> Result<(), Error
         verb: "write manual pages into",
         path: dir.clone(),
         source,
-        way_out: "Name a directory that is there and where you may write",
+        way_out: "Name an existing directory that you may write to",
     })
 }
 
-/// Prints what a shell reads to complete this command.
+/// Prints the completion script of a shell.
 pub fn run_completions(command: clap::Command, options: &CompletionOptions) -> Result<(), Error> {
     let (mut command, mut script) = (without_hidden(command), Vec::new());
     clap_complete::generate(options.shell, &mut command, "weft", &mut script);
@@ -53,7 +53,7 @@ fn write_pages(mut command: clap::Command, dir: &Path) -> io::Result<()> {
     while let Some(command) = todo.pop() {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         let below = command.get_subcommands().filter(|one| one.get_name() != "help");
-        // Each is of its own: their own subcommands are pages beside them.
+        // Each page stands alone: subcommands get pages of their own.
         todo.extend(below.cloned());
         let mut page = Vec::new();
         Man::new(command.disable_help_subcommand(true)).render(&mut page)?;
@@ -62,7 +62,7 @@ fn write_pages(mut command: clap::Command, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The command without those that only it starts itself, which nobody types.
+/// The command without the hidden subcommands, which only weft itself starts.
 fn without_hidden(command: clap::Command) -> clap::Command {
     let shown: Vec<clap::Command> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
     let all =

@@ -8,10 +8,10 @@ use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, ErrorKind, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Columns where standard output is no terminal and `COLUMNS` says nothing.
+/// The width if standard output is no terminal and `COLUMNS` is not set.
 const USUAL_COLUMNS: usize = 80;
 
-/// Writes text to standard output, at once.
+/// Writes text to standard output and flushes it.
 ///
 /// Fails with [`Error::Closed`] if nobody reads it any more, as in `weft ping NAME | head -1`.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub fn note_line(line: impl AsRef<str>) {
     note(format!("{}\n", line.as_ref()));
 }
 
-/// How wide lines are to be: as the terminal is, or as `COLUMNS` says where there is none.
+/// The line width: the terminal's, or `COLUMNS` if there is no terminal.
 pub fn columns() -> usize {
     let out = io::stdout();
     let terminal = isatty(&out).then(|| tcgetwinsize(&out).ok()).flatten().map(|size| usize::from(size.ws_col));
@@ -43,13 +43,13 @@ pub fn columns() -> usize {
     terminal.filter(|&columns| columns > 0).or_else(variable).unwrap_or(USUAL_COLUMNS)
 }
 
-/// Lines of at most so many columns, broken between words. The second and later ones begin with `indent`. A word that is longer has a
+/// Breaks a text between words into lines of at most `columns`. Lines after the first begin with `indent`. A longer word gets a
 /// line of its own.
 pub fn wrap(text: &str, columns: usize, indent: &str) -> Vec<String> {
     if text.width() <= columns {
         return vec![text.to_owned()];
     }
-    // What stands before the first word stays there.
+    // The indentation of the first line stays as it is.
     let (margin, words) = text.split_at(text.len() - text.trim_start().len());
     let mut lines = vec![margin.to_owned()];
     let mut is_begun = false;

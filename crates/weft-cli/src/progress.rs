@@ -1,21 +1,21 @@
-//! How far a command is: one line on a terminal, on standard error, and nothing where there is none.
+//! Progress of a command: one line on a terminal at standard error, and nothing without a terminal.
 
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often the line is drawn anew, at most.
+/// The shortest time between two drawings of the line.
 const PAUSE: Duration = Duration::from_millis(80);
 
 /// Characters of the bar.
 const WIDTH: u64 = 30;
 
-/// A line that says how far it is.
+/// A line that shows progress.
 #[derive(Debug)]
 pub struct Progress {
     is_shown: bool,
     done: Cell<u64>,
-    /// How much there is to do; 0 if that is not known: then there is no bar.
+    /// The amount of work; 0 if it is not known: then there is no bar.
     all: Cell<u64>,
     message: RefCell<String>,
     drawn: Cell<Option<Instant>>,
@@ -27,7 +27,7 @@ impl Progress {
         Progress::shown(std::io::stderr().is_terminal())
     }
 
-    /// Nothing.
+    /// No line at all.
     pub fn hidden() -> Progress {
         Progress::shown(false)
     }
@@ -37,18 +37,18 @@ impl Progress {
         Progress { is_shown, done, all, message, drawn: Cell::new(None) }
     }
 
-    /// Whether it is seen.
+    /// Whether the line is visible.
     pub fn is_shown(&self) -> bool {
         self.is_shown
     }
 
-    /// There is so much to do.
+    /// Sets the amount of work.
     pub fn set_all(&self, all: u64) {
         self.all.set(all);
         self.draw(false);
     }
 
-    /// So much of it is done.
+    /// Sets how much of it is done.
     pub fn set_done(&self, done: u64) {
         self.done.set(done);
         self.draw(false);
@@ -59,13 +59,13 @@ impl Progress {
         self.set_done(self.done.get().saturating_add(1));
     }
 
-    /// What is said beside the bar. It is seen at once if the last one was not just drawn.
+    /// Sets the text beside the bar. It is shown at once unless the line was drawn just before.
     pub fn say(&self, message: String) {
         self.message.replace(message);
         self.draw(false);
     }
 
-    /// Makes room for lines of others.
+    /// Clears the line while `print` writes other lines.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.clear();
         let printed = print();
@@ -73,10 +73,10 @@ impl Progress {
         printed
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&self) {
         if self.drawn.take().is_some() {
-            // To the start of the line, and erase to its end. A terminal that is gone has no line.
+            // Go to the start of the line, and erase it. A failure means that the terminal is gone, and the line with it.
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
@@ -84,7 +84,7 @@ impl Progress {
     fn draw(&self, at_once: bool) {
         let is_due = || self.drawn.get().is_none_or(|last| last.elapsed() >= PAUSE);
         if self.is_shown && (at_once || is_due()) {
-            // Without wrapping: what the terminal has no room for is cut off.
+            // Line wrapping is off, so the terminal cuts off what does not fit.
             let _ = write!(std::io::stderr(), "\r\x1b[?7l\x1b[K{}\x1b[?7h", self.line());
             self.drawn.set(Some(Instant::now()));
         }
@@ -123,6 +123,6 @@ mod tests {
             assert_eq!(line.matches(['█', '░']).count(), 30, "{line}");
             assert!(line.ends_with(&format!(" {done}/10 counting")), "{line}");
         }
-        assert!(progress.drawn.get().is_none(), "what is hidden draws nothing");
+        assert!(progress.drawn.get().is_none(), "a hidden line is not drawn");
     }
 }

@@ -1,11 +1,11 @@
-//! Where this command's repository is, if it runs in a checkout.
+//! Finds weft's repository, if the command runs in a checkout.
 
 use std::path::{Path, PathBuf};
 
-/// What only weft's repository has.
+/// A file that only weft's repository has.
 const MARK: &str = "crates/weft/Cargo.toml";
 
-/// The root of weft's repository: above the current directory, else above the running program.
+/// The root of weft's repository: above the current directory, otherwise above the running program.
 pub fn root() -> Option<PathBuf> {
     root_above(&std::env::current_dir().ok()?).or_else(|| root_above(&std::env::current_exe().ok()?))
 }

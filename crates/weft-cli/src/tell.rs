@@ -1,10 +1,10 @@
-//! How what was found is told: in words, or with `--json` as one document.
+//! Output forms: text, or one JSON document with `--json`.
 
 use crate::error::Error;
 use crate::output::{print, print_line};
 use serde::Serialize;
 
-// No line of documentation, which would take the place of the command's own in its help.
+// Not a doc comment: clap would use it in place of the command's own in the help.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Form {
     /// Prints one JSON document and nothing else.
@@ -13,12 +13,12 @@ pub struct Form {
 }
 
 impl Form {
-    /// Whether it is told as a document.
+    /// Whether the output is JSON.
     pub fn is_json(self) -> bool {
         self.json
     }
 
-    /// Prints the document, or the words.
+    /// Prints the document, or the text.
     pub fn tell(self, document: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Error> {
         match self.json {
             true => print_json(document),
@@ -27,7 +27,7 @@ impl Form {
     }
 }
 
-/// Prints a document.
+/// Prints a document as JSON.
 pub fn print_json(document: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(document);
     print_line(text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?)

@@ -1,4 +1,4 @@
-//! Threads of the command. `std::thread::spawn` panics where none can be had; `clippy.toml` forbids it.
+//! Threads of the command. `std::thread::spawn` panics if it cannot create a thread, so `clippy.toml` forbids it.
 
 use crate::error::Error;
 use std::io;
@@ -8,7 +8,7 @@ pub fn start(run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     try_start(run).map_err(cannot)
 }
 
-/// The same, for those who go on without it.
+/// The same, for callers that can do without the thread.
 pub fn try_start(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().spawn(run).map(drop)
 }

@@ -1,36 +1,36 @@
-//! What is good and what is not about a machine: one function of its facts for each thing that is checked.
+//! The checks of a machine: each is a function of its facts.
 
 use super::facts::{Address, DaemonFacts, Facts};
 use serde::Serialize;
 use weft::status::{self, Attaches, DaemonStatus};
 
-/// How bad it is.
+/// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// Something is not there that can be done without.
+    /// Something optional is missing.
     Missing,
     /// It costs speed.
     Speed,
-    /// It costs safety: messages may be lost with a peer that is taken for dead, or who may talk with whom is not as one thinks.
+    /// It costs safety: messages may be lost because a live peer is taken for dead, or access differs from what the user expects.
     Safety,
     /// weft does not work.
     Broken,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     pub check: &'static str,
     pub level: Level,
-    /// How it is.
+    /// The state found.
     pub found: String,
-    /// What that costs.
+    /// What it costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<String>,
-    /// What mends it.
+    /// What fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct Finding {
 /// A check of a machine.
 type Check = fn(&Facts) -> Verdict;
 
-/// What a check says; its name stands beside it in [`CHECKS`].
+/// The result of one check; the name is beside it in [`CHECKS`].
 struct Verdict {
     level: Level,
     found: String,
@@ -46,7 +46,7 @@ struct Verdict {
     mend: Option<String>,
 }
 
-/// All checks, in the order in which they are told.
+/// All checks, in order of output.
 const CHECKS: [(&str, Check); 18] = [
     ("bundle", bundle),
     ("user", user),
@@ -68,7 +68,7 @@ const CHECKS: [(&str, Check); 18] = [
     ("ucx", ucx),
 ];
 
-/// Everything that is found.
+/// The results of all checks.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
     let finding = |&(check, run): &(&'static str, Check)| {
         let Verdict { level, found, cost, mend } = run(facts);
@@ -77,22 +77,22 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
     CHECKS.iter().map(finding).collect()
 }
 
-/// The user that the kernel shows for all users whom a user namespace does not map.
+/// The user ID that the kernel shows for all users that a user namespace does not map.
 const OVERFLOW_USER: u32 = 65534;
 
-/// What a receive buffer must be allowed to have for a whole window of 512 KiB: the kernel counts its own share as well.
+/// The least bound on receive buffers that has room for a window of 512 KiB. The kernel counts its own overhead as well.
 const RMEM_WANTED: u64 = 512 << 10;
 
-/// A send buffer that takes a run of 64 KiB and the next one.
+/// Room in a send buffer for a run of 64 KiB and the next one.
 const WMEM_WANTED: u64 = 128 << 10;
 
-/// Bytes of the packets that every host of IPv6 has to carry; smaller ones cost more packets.
+/// The packet size that every IPv6 host must carry; smaller packets cost more of them.
 const MTU_WANTED: u32 = 1280;
 
-/// A look at the clock without a system call takes some 20 to 60 ns.
+/// Reading the clock without a system call takes some 20 to 60 ns.
 const CLOCK_MOST_NS: f64 = 150.0;
 
-/// Descriptors that a process has before its first peer, and that each peer of its host takes.
+/// Descriptors that a process has before its first peer, and descriptors per peer on the same host.
 const FILES_BASE: u64 = 20;
 const FILES_EACH: u64 = 2;
 
@@ -128,7 +128,9 @@ fn bad(level: Level, found: impl Into<String>, cost: impl Into<String>, mend: im
 fn bundle(facts: &Facts) -> Verdict {
     match &facts.failure {
         None => ok(format!("a bundle can be made (Linux {})", facts.kernel)),
-        Some(failure) => bad(Level::Broken, failure, "no program of weft runs like this", "see there"),
+        Some(failure) => {
+            bad(Level::Broken, failure, "no program can use weft like this", "follow the advice in that line")
+        }
     }
 }
 
@@ -136,8 +138,8 @@ fn user(facts: &Facts) -> Verdict {
     match facts.uid {
         OVERFLOW_USER => bad(
             Level::Broken,
-            format!("user {OVERFLOW_USER}, which stands for everybody whom this user namespace does not map"),
-            "it is nobody's equal: it is another user to each process of this host, to its own as well, and is told nothing of them",
+            format!("user {OVERFLOW_USER}, which stands for all users that this user namespace does not map"),
+            "each process on this host counts as another user's, even one with the same user ID, and `weft status` shows none",
             "run as a user of its own (docker run --user 1000; setpriv --reuid 1000 --clear-groups COMMAND)",
         ),
         uid => ok(format!("user {uid}")),
@@ -151,7 +153,7 @@ fn variables(facts: &Facts) -> Verdict {
         return bad(
             Level::Missing,
             format!("{} set", unknown.join(", ")),
-            "weft does not know this and does nothing about it",
+            "weft ignores this unknown variable",
             format!("unset it, or write one of {}", VARIABLES.join(", ")),
         );
     }
@@ -164,7 +166,7 @@ fn variables(facts: &Facts) -> Verdict {
         return bad(
             Level::Broken,
             odd.join(", "),
-            "it says neither on nor off, so no node can be made",
+            "it is neither on nor off, so no node can be made",
             "set it to on or off, or unset it",
         );
     }
@@ -172,7 +174,7 @@ fn variables(facts: &Facts) -> Verdict {
     ok(if set.is_empty() { "none set".to_owned() } else { set.join(", ") })
 }
 
-/// Whether a variable switches something off.
+/// Whether a variable is set to off.
 fn is_off(facts: &Facts, name: &str) -> bool {
     facts.variables.get(name).is_some_and(|value| status::switch(value) == Some(false))
 }
@@ -183,10 +185,10 @@ fn helper(facts: &Facts) -> Verdict {
     if is_off(facts, "WEFT_HELPER") {
         return bad(Level::Safety, "WEFT_HELPER=off", cost, "unset WEFT_HELPER");
     }
-    // The overflow user may not ask its own node whether it has one.
+    // The overflow user may not ask its own node for its state.
     match facts.has_helper || facts.failure.is_some() || facts.uid == OVERFLOW_USER {
         true => ok("nodes have a helper thread"),
-        false => bad(Level::Safety, "no helper thread could be had", cost, "ulimit -u 4096; ulimit -n 1024"),
+        false => bad(Level::Safety, "the helper thread could not be started", cost, "ulimit -u 4096; ulimit -n 1024"),
     }
 }
 
@@ -195,7 +197,7 @@ fn memory_path(facts: &Facts) -> Verdict {
         true => bad(
             Level::Speed,
             "WEFT_LOCAL=off",
-            "processes of this host talk over UDP: microseconds instead of fractions of one",
+            "processes on this host talk over UDP, which takes microseconds instead of fractions of one",
             "unset WEFT_LOCAL",
         ),
         false => ok("processes of one host talk through memory"),
@@ -224,14 +226,14 @@ fn trust(facts: &Facts) -> Verdict {
 fn network(facts: &Facts) -> Verdict {
     let told: Vec<String> = facts.addresses.iter().map(in_words).collect();
     if facts.variables.get("WEFT_ADDR").is_some_and(|value| value == "none") {
-        return bad(Level::Missing, "WEFT_ADDR=none", "only processes of this host are reached", "unset WEFT_ADDR");
+        return bad(Level::Missing, "WEFT_ADDR=none", "only processes on this host are reached", "unset WEFT_ADDR");
     }
     if told.is_empty() {
-        let cost = "only processes of this host are reached: no interface has an address that others could reach";
+        let cost = "only processes on this host are reached: no interface has an address that others could reach";
         return bad(Level::Missing, "no address", cost, "ip link set dev INTERFACE up, or export WEFT_ADDR=ADDRESS");
     }
     if facts.addresses.iter().all(|address| address.ip.is_loopback()) {
-        let cost = "names carry nothing but the loopback address, by which no other host reaches this one";
+        let cost = "names carry only the loopback address, at which no other host can reach this one";
         return bad(
             Level::Missing,
             told.join(", "),
@@ -263,7 +265,7 @@ fn mtu(facts: &Facts) -> Verdict {
         return bad(
             Level::Speed,
             format!("{interface} carries packets of {mtu} bytes"),
-            "small packets: more of them, and each costs the same",
+            "small packets cost speed: a message takes more of them, and each costs the same",
             format!("sudo ip link set dev {interface} mtu 1500 (if the network behind it carries that)"),
         );
     }
@@ -287,10 +289,10 @@ fn socket_buffers(facts: &Facts) -> Verdict {
             Level::Speed,
             found,
             match receive {
-                true => "a sender has less under way to us than 512 KiB, and bursts of several are lost and sent again",
+                true => "a sender has less than 512 KiB under way to this host, and bursts from several are lost and retransmitted",
                 false => "the kernel takes fewer packets at once",
             },
-            "sudo sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304 (and a file in /etc/sysctl.d for ever)",
+            "sudo sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304 (and a file in /etc/sysctl.d to keep it)",
         ),
     }
 }
@@ -300,14 +302,14 @@ fn segments(facts: &Facts) -> Verdict {
     let lacks = [(facts.cuts_segments, "UDP_SEGMENT (Linux 4.18)"), (facts.joins_segments, "UDP_GRO (Linux 5.0)")];
     let lacks: Vec<&str> = lacks.iter().filter(|(has, _)| !has).map(|(_, what)| *what).collect();
     if !lacks.is_empty() {
-        return bad(Level::Speed, format!("no {}", lacks.join(", no ")), "a system call for each packet", mend);
+        return bad(Level::Speed, format!("no {}", lacks.join(", no ")), "each packet costs a system call", mend);
     }
     match facts.takes_pages {
         true => ok("runs of packets go and come with one call (UDP_SEGMENT, UDP_GRO), long ones without a copy"),
         false => bad(
             Level::Speed,
-            format!("Linux {} takes no pages from programs for packets (6.5 does)", facts.kernel),
-            "a copy of each long message to another host: 64 KiB ones had 1.3 times the bytes a second without it",
+            format!("Linux {} does not send packets from a program's pages (6.5 does)", facts.kernel),
+            "each long message to another host is copied once more; without the copy, 64 KiB messages reach 1.3 times the bandwidth",
             mend,
         ),
     }
@@ -315,11 +317,11 @@ fn segments(facts: &Facts) -> Verdict {
 
 fn wake_ups(facts: &Facts) -> Verdict {
     match facts.has_barrier {
-        true => ok("whoever sleeps is woken at once (membarrier)"),
+        true => ok("sleeping processes are woken at once (membarrier)"),
         false => bad(
             Level::Speed,
             "no membarrier (MEMBARRIER_CMD_GLOBAL_EXPEDITED)",
-            "whoever sleeps looks every millisecond instead of being woken for sure",
+            "a sleeping process looks every millisecond, since a wakeup may be missed",
             "Linux 4.16 or newer with CONFIG_MEMBARRIER; in a container a seccomp profile that allows membarrier(2)",
         ),
     }
@@ -335,7 +337,7 @@ fn cpus(facts: &Facts) -> Verdict {
         (cpus, Some(quota)) if quota < 2.0 => bad(
             Level::Speed,
             format!("{cpus} CPUs, but the control group gives the time of {quota} (cpu.max)"),
-            "whoever polls uses that up and is then stopped until the next period",
+            "a process that polls uses this up, and is then stopped until the next period",
             "docker run --cpus 2, or CPUQuota=200% in the unit, or more",
         ),
         (cpus, _) => ok(format!("{cpus} CPUs may be used")),
@@ -346,9 +348,9 @@ fn load(facts: &Facts) -> Verdict {
     match facts.load {
         Some(load) if load >= facts.cpus as f64 => bad(
             Level::Speed,
-            format!("{load} processes wanted to run in the last minute, on {} CPUs", facts.cpus),
-            "messages wait for whoever has the CPU, and figures measured now say little",
-            "end what need not run: `top` shows it",
+            format!("{load} processes wanted to run, on average over the last minute, on {} CPUs", facts.cpus),
+            "messages wait while other processes have the CPU, and measurements are unreliable now",
+            "end processes that need not run: `top` shows them",
         ),
         Some(load) => ok(format!("{load} in the last minute")),
         None => ok("not known"),
@@ -359,12 +361,12 @@ fn frequency(facts: &Facts) -> Verdict {
     let slow: Vec<&str> =
         facts.governors.iter().map(String::as_str).filter(|governor| *governor != "performance").collect();
     match &slow[..] {
-        [] if facts.governors.is_empty() => ok("not this machine's to choose"),
+        [] if facts.governors.is_empty() => ok("this machine does not choose it"),
         [] => ok("performance"),
         slow => bad(
             Level::Speed,
             format!("CPUs choose their speed by {}", slow.join(", ")),
-            "who was idle begins slowly: first messages after a pause take longer",
+            "an idle CPU starts slowly, so the first messages after a pause take longer",
             "sudo cpupower frequency-set -g performance",
         ),
     }
@@ -372,12 +374,12 @@ fn frequency(facts: &Facts) -> Verdict {
 
 fn clock(facts: &Facts) -> Verdict {
     let source = facts.clock_source.as_deref().unwrap_or("not known");
-    let found = format!("{source}: {:.0} ns for a look", facts.clock_ns);
+    let found = format!("{source}: {:.0} ns per reading", facts.clock_ns);
     match facts.clock_ns > CLOCK_MOST_NS {
         true => bad(
             Level::Speed,
             found,
-            "the clock is a system call or worse, and is read for every packet and every wait",
+            "reading the clock takes a system call or longer, and weft reads it for every packet and every wait",
             "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource (if available_clocksource has it)",
         ),
         false => ok(found),
@@ -386,7 +388,7 @@ fn clock(facts: &Facts) -> Verdict {
 
 fn descriptors(facts: &Facts) -> Verdict {
     let [soft, hard] = facts.files;
-    let Some(soft) = soft else { return ok("as many as one likes") };
+    let Some(soft) = soft else { return ok("no limit") };
     let peers = soft.saturating_sub(FILES_BASE) / FILES_EACH;
     let found = format!("a process may open {soft}: about {peers} peers of its host");
     if soft >= FILES_WANTED {
@@ -397,7 +399,7 @@ fn descriptors(facts: &Facts) -> Verdict {
         true => format!("ulimit -n {wanted}"),
         false => format!("have root raise the limit: sudo prlimit --pid $$ --nofile={FILES_WANTED}"),
     };
-    bad(Level::Missing, found, "the next one is refused with *no room*", mend)
+    bad(Level::Missing, found, "further peers are refused with *no room*", mend)
 }
 
 fn weftd(facts: &Facts) -> Verdict {
@@ -424,7 +426,7 @@ fn weftd(facts: &Facts) -> Verdict {
         limits.join(", ")
     );
     if weft != env!("CARGO_PKG_VERSION") {
-        let found = format!("{}: version {weft}, and this weft is {}", found.title, env!("CARGO_PKG_VERSION"));
+        let found = format!("{}: version {weft}, but this weft is {}", found.title, env!("CARGO_PKG_VERSION"));
         return bad(
             Level::Missing,
             found,
@@ -447,7 +449,7 @@ fn weftd(facts: &Facts) -> Verdict {
     ok(all)
 }
 
-/// A daemon that does not answer.
+/// The finding if the daemon does not answer.
 fn silent_daemon(found: &DaemonFacts, silence: &str) -> Verdict {
     let said = format!("{}: {silence}", found.title);
     match found.attaches {
@@ -479,7 +481,7 @@ mod tests {
     use super::*;
     use weft::status::EndStatus;
 
-    /// A daemon that serves, but for this.
+    /// A daemon that serves; `change` breaks something.
     fn daemon(change: fn(&mut DaemonStatus, &mut EndStatus)) -> DaemonFacts {
         let weft = env!("CARGO_PKG_VERSION").to_owned();
         let mut daemon = DaemonStatus { weft, frames: 8, frames_used: 1, ..DaemonStatus::default() };
@@ -507,7 +509,7 @@ mod tests {
         assert!(all.iter().any(|found| found.check == "weftd" && found.found.contains("no daemon")), "{all:?}");
     }
 
-    /// A machine that has everything.
+    /// A machine without any fault.
     fn good() -> Facts {
         Facts {
             kernel: "6.18.0".into(),
@@ -539,7 +541,7 @@ mod tests {
         }
     }
 
-    /// What is found of a machine that lacks something, and only that: all other checks are content.
+    /// The only finding on a machine with this one fault: all other checks pass.
     fn only(change: impl FnOnce(&mut Facts)) -> Finding {
         let mut facts = good();
         change(&mut facts);
@@ -572,13 +574,13 @@ mod tests {
         }
     }
 
-    /// Each check fires, with a command that mends it, and no other does.
+    /// Each fault is found by its own check, with a command that fixes it, and by no other check.
     #[test]
     fn each_fault_is_found_by_its_own_check() {
         use Level::{Broken, Missing, Safety, Speed};
         type Change = fn(&mut Facts);
         let faults: [(&str, Level, &str, Change); 35] = [
-            ("bundle", Broken, "see there", |f| f.failure = Some("cannot make a socket".into())),
+            ("bundle", Broken, "follow the advice", |f| f.failure = Some("cannot make a socket".into())),
             ("user", Broken, "setpriv", |f| (f.uid, f.has_helper) = (65534, false)),
             ("variables", Missing, "WEFT_ADDR", |f| set(f, "WEFT_ADDRESS", "10.0.0.1")),
             ("variables", Broken, "on or off", |f| set(f, "WEFT_HELPER", "of")),

@@ -1,4 +1,4 @@
-//! What is looked at on this machine, as plain values. Checks see these alone, so each can be tried with facts of any machine.
+//! Facts about this machine, as plain values. Checks see only these, so they can be tested with any machine's facts.
 
 use crate::bench::machine::allowed;
 use crate::daemon::title;
@@ -18,13 +18,13 @@ use std::time::Instant;
 use weft::status::{self, Attaches, DaemonStatus, EndStatus, Scope};
 use weft::{Bundle, Key, Node};
 
-/// Looks at the clock that are timed.
+/// How many readings of the clock are timed.
 const CLOCK_LOOKS: u32 = 1000;
 
-/// The right to look into other processes, in the kernel's masks (capabilities(7)).
+/// The capability to look into other processes, in the kernel's masks (capabilities(7)).
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
-/// A machine, a user and an environment. `None` is what could not be learnt.
+/// A machine, a user and an environment. `None` means that the fact is unknown.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     pub kernel: String,
@@ -32,44 +32,44 @@ pub struct Facts {
     pub uid: u32,
     /// Variables of the environment that begin with `WEFT_`.
     pub variables: BTreeMap<String, String>,
-    /// Why no bundle can be made, if so.
+    /// Why no bundle can be made, if that is so.
     pub failure: Option<String>,
-    /// A node that may have a helper has one.
+    /// Whether a node has a helper, if it may have one.
     pub has_helper: bool,
     /// The addresses that names carry.
     pub addresses: Vec<Address>,
-    /// Other addresses, with why names do not carry them.
+    /// Other addresses, and why names do not carry them.
     pub left_out: Vec<(Address, &'static str)>,
-    /// Yama's bound on who looks into other processes of the same user: none at 0, or if it is not there.
+    /// Yama's restriction on looking into processes of the same user: 0 or `None` means unrestricted.
     pub ptrace_scope: Option<u32>,
-    /// This user may look into all processes all the same (CAP_SYS_PTRACE).
+    /// Whether this user may look into all processes anyway (CAP_SYS_PTRACE).
     pub may_trace: bool,
-    /// process_vm_readv is not refused as such.
+    /// Whether process_vm_readv works, as opposed to being filtered.
     pub reads_memory: bool,
     /// Whether the kernel interrupts other processes' threads for a barrier.
     pub has_barrier: bool,
-    /// The most that a user's socket buffers may have.
+    /// The maximum of a user's socket buffers: to receive, and to send.
     pub rmem_max: Option<u64>,
     pub wmem_max: Option<u64>,
-    /// Whether the kernel may raise a socket's buffers beyond that for this user.
+    /// Whether the kernel lets this user exceed that maximum.
     pub may_force_buffers: bool,
-    /// Whether the kernel cuts and joins runs of packets.
+    /// Whether the kernel segments and merges runs of packets.
     pub cuts_segments: bool,
     pub joins_segments: bool,
-    /// Whether it takes long ones as the pages that they lie in.
+    /// Whether it sends long packets from the program's own pages.
     pub takes_pages: bool,
     /// CPUs that may be used.
     pub cpus: usize,
     /// CPUs' worth of time that the control group gives.
     pub quota: Option<f64>,
-    /// Processes that wanted to run in the last minute, on average.
+    /// Processes that wanted to run, averaged over the last minute.
     pub load: Option<f64>,
-    /// How CPUs choose their speed, each way once.
+    /// The frequency governors of the CPUs, each once.
     pub governors: Vec<String>,
     pub clock_source: Option<String>,
-    /// Nanoseconds that a look at the clock takes.
+    /// Nanoseconds per reading of the clock.
     pub clock_ns: f64,
-    /// Descriptors that a process may open, and that it may allow itself.
+    /// The limits of open descriptors: the soft and the hard one.
     pub files: [Option<u64>; 2],
     pub has_ucx: bool,
     /// The daemon that programs use, or the administrator's, if there is one.
@@ -79,11 +79,11 @@ pub struct Facts {
 /// A daemon.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DaemonFacts {
-    /// As people know it.
+    /// The daemon, for display.
     pub title: String,
     /// Whether programs use it.
     pub attaches: Attaches,
-    /// What it said, or why it said nothing.
+    /// Its answer, or why there was none.
     pub told: Result<(DaemonStatus, EndStatus), String>,
 }
 
@@ -96,7 +96,7 @@ pub struct Address {
 }
 
 impl Facts {
-    /// This machine's.
+    /// The facts of this machine.
     pub fn gather() -> Facts {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
@@ -140,7 +140,7 @@ impl Facts {
     }
 }
 
-/// What comes of making a bundle, as any program does.
+/// The result of making a bundle as any program does.
 struct Trial {
     failure: Option<String>,
     has_helper: bool,
@@ -153,7 +153,7 @@ impl Trial {
             let mut bundle = Bundle::new(&node)?;
             let endpoint = bundle.endpoint(Key(0))?;
             let address = bundle.name(endpoint)?.address;
-            // A node can be looked at through its helper alone.
+            // Only a node with a helper can be looked at.
             let look = status::look(std::time::Duration::from_secs(1));
             let has_helper = look.is_ok_and(|look| look.processes.iter().any(|p| p.pid == Some(std::process::id())));
             let ip = |a: weft::HostAddress| IpAddr::V6(Ipv6Addr::from(a.ip)).to_canonical();
@@ -172,7 +172,7 @@ fn describe(ip: IpAddr) -> Address {
     Address { ip, interface, mtu }
 }
 
-/// The daemon. An environment that says what cannot be is found by making a bundle.
+/// The daemon. An environment with bad settings has been found by making a bundle.
 fn daemon() -> Option<DaemonFacts> {
     let found = status::look_at_daemon(Scope::Active, PATIENCE).ok().flatten()?;
     let title = title(&found);
@@ -180,7 +180,7 @@ fn daemon() -> Option<DaemonFacts> {
     Some(DaemonFacts { title, attaches: found.attaches, told })
 }
 
-/// What a file of the kernel's says.
+/// The contents of a kernel file.
 fn word(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
@@ -189,7 +189,7 @@ fn number(path: &str) -> Option<u64> {
     word(path)?.parse().ok()
 }
 
-/// The tightest bound of the control groups that this process is in.
+/// The tightest quota of all control groups of this process.
 fn quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -198,7 +198,7 @@ fn quota() -> Option<f64> {
     bounds.filter_map(|group| parse_quota(&word(group.join("cpu.max"))?)).min_by(f64::total_cmp)
 }
 
-/// Reads `cpu.max`: time and period, or `max` for no bound.
+/// Parses `cpu.max`: time and period, or `max` for no limit.
 fn parse_quota(text: &str) -> Option<f64> {
     let (time, period) = text.split_once(' ')?;
     let (time, period): (f64, f64) = (time.parse().ok()?, period.parse().ok()?);
@@ -214,13 +214,13 @@ fn governors() -> Vec<String> {
     all
 }
 
-/// Whether a process whose status this is may look into all others.
+/// Whether a process with this status may look into all others.
 fn may_trace(status: &str) -> bool {
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     rights.and_then(|rights| u64::from_str_radix(rights.trim(), 16).ok()).is_some_and(|all| all & CAP_SYS_PTRACE != 0)
 }
 
-/// Whether a process may read even its own memory in this way: not if a filter refuses the call.
+/// Whether a process can read even its own memory this way: not if a filter refuses the call.
 fn reads_memory() -> bool {
     let (own, mut read) = ([7u8; 8], [0u8; 8]);
     let remote = [RemoteIoVec { base: own.as_ptr() as usize, len: own.len() }];

@@ -1,4 +1,4 @@
-//! `weft doctor`: what about this machine costs speed or safety, and the command that mends it.
+//! `weft doctor`: what costs speed or safety on this machine, and the command that fixes it.
 
 mod checks;
 mod facts;
@@ -13,12 +13,12 @@ use facts::Facts;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Nothing is changed. It looks with the eyes of a program of this user with this environment: run it as the user who runs the programs. \
-The exit status is 1 if something does not work or costs safety, else 0. What only costs speed does not count.";
+It changes nothing. It checks what a program of this user with this environment would find: run it as the user who runs the programs. \
+The exit status is 1 if something does not work or costs safety, else 0. Findings that only cost speed do not count.";
 
-/// What can be asked of `weft doctor`.
+/// The arguments of `weft doctor`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -26,12 +26,12 @@ pub struct Options {
     form: Form,
 }
 
-/// What stands before the rest of a line that was broken.
+/// The indentation of a broken line's rest.
 const INDENT: &str = "         ";
 
 #[derive(Serialize)]
 struct Document<'a> {
-    /// The worst of all.
+    /// The worst level of all findings.
     level: Level,
     findings: &'a [Finding],
 }
@@ -63,7 +63,7 @@ fn text(findings: &[Finding], columns: usize) -> String {
         for line in [Some(format!("{}: {}", finding.check, finding.found)), cost].into_iter().flatten() {
             wrap(&line, columns, INDENT).iter().for_each(|line| _ = writeln!(text, "{line}"));
         }
-        // In one line, however long: it is a command to be copied.
+        // Keep it in one line, however long: it is a command to copy.
         finding.mend.iter().for_each(|mend| _ = writeln!(text, "  mend:  {mend}"));
     }
     text

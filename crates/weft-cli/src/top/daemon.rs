@@ -1,4 +1,4 @@
-//! weftd between two looks: how much it does a second, and its active endpoints.
+//! weftd compared between two looks: its rates, and its active endpoints.
 
 use crate::daemon::{by_need, frames, judge, process, state, title};
 use crate::held::Held;
@@ -7,32 +7,32 @@ use std::time::Duration;
 use weft::status::{DaemonAnswer, DaemonFound, EndpointStatus};
 use weft::Name;
 
-/// Two looks that are not so far apart are too close to tell a rate.
+/// Two looks closer than this are too close for a rate.
 const APART_LEAST: Duration = Duration::from_millis(20);
 
-/// Endpoints that have a line on the screen, at most.
+/// The most endpoints with a line on the screen.
 const LINES_MOST: usize = 16;
 
 /// A daemon.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DaemonRow {
-    /// As people know it.
+    /// The daemon, for display.
     #[serde(skip)]
     title: String,
     pid: Option<u32>,
-    /// Why it said nothing.
+    /// Why it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent: Option<String>,
     /// Its frames, in words.
     #[serde(skip)]
     frames: String,
-    /// `None`: no two looks to compare.
+    /// `None` if there are no two looks to compare.
     rates: Option<DaemonRates>,
     /// Endpoints that are resident or wait for a frame, or have no room.
     endpoints: Vec<EndpointRow>,
 }
 
-/// What a daemon does a second.
+/// A daemon's work per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct DaemonRates {
     pub delivered: f64,
@@ -44,7 +44,7 @@ pub struct DaemonRates {
 /// An endpoint.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct EndpointRow {
-    /// Descriptors a second that were taken from it, and stored for it.
+    /// Descriptors per second taken from it, and stored for it.
     sent_per_s: Option<f64>,
     received_per_s: Option<f64>,
     limited_by: Held,
@@ -54,7 +54,7 @@ pub struct EndpointRow {
     told: EndpointStatus,
 }
 
-/// What moved between two looks.
+/// What changed between two looks.
 pub fn compare(first: Option<&DaemonFound>, second: &DaemonFound) -> DaemonRow {
     let row = DaemonRow {
         title: title(second),
@@ -65,7 +65,7 @@ pub fn compare(first: Option<&DaemonFound>, second: &DaemonFound) -> DaemonRow {
         endpoints: Vec::new(),
     };
     let Ok(answer) = &second.answer else { return row };
-    // Of the same process: another one began anew.
+    // Only of the same process: a new daemon counts from zero.
     let before =
         first.filter(|first| first.pid == second.pid).and_then(|first| Some((first.at, first.answer.as_ref().ok()?)));
     let apart = before.and_then(|(at, _)| second.at.checked_duration_since(at)).filter(|apart| *apart >= APART_LEAST);
@@ -101,7 +101,7 @@ fn rates(before: &DaemonAnswer, now: &DaemonAnswer, rate: impl Fn(u64, u64) -> O
 }
 
 impl DaemonRow {
-    /// Its lines. `scaled` writes a rate.
+    /// Its lines. `scaled` formats a rate.
     pub fn lines(&self, scaled: fn(f64) -> String) -> Vec<String> {
         if let Some(silent) = &self.silent {
             return vec![format!("{}: {silent}", self.title)];
@@ -123,7 +123,7 @@ impl DaemonRow {
 impl EndpointRow {
     fn line(&self, scaled: fn(f64) -> String) -> String {
         let EndpointRow { told, sent_per_s, received_per_s, limited_by, .. } = self;
-        // The number in the name: the process is told beside it.
+        // Print only the number in the name: the process is printed beside it.
         let number = told.name.parse::<Name>().map_or_else(|_| "?".to_owned(), |name| name.endpoint.0.to_string());
         let mut text = format!("  endpoint {number} of process {}: {}", process(told), state(told));
         for (rate, what) in [(sent_per_s, "sends"), (received_per_s, "receives")] {
@@ -186,6 +186,6 @@ mod tests {
         assert!(lines[1].contains("process 7, user 1000: frame 3, sends 10/s"), "{lines:?}");
         let other = DaemonFound { pid: Some(6), ..found(begin, 100, 10) };
         assert_eq!(compare(Some(&other), &second).rates, None);
-        assert_eq!(compare(Some(&second), &first).rates, None, "it began anew");
+        assert_eq!(compare(Some(&second), &first).rates, None, "it was restarted");
     }
 }

@@ -1,4 +1,4 @@
-//! Looking beside the screen: a process that does not answer at once keeps no key from being heard.
+//! Looks in a thread of their own, so that keys work while a process is slow to answer.
 
 use crate::error::Error;
 use crate::status::PATIENCE;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-/// What a look came to, and when it was asked for.
+/// The result of a look, and when it was asked for.
 type Done<T> = (Instant, Result<T, weft::Error>);
 
 /// The thread that looks. It ends with the process.
@@ -20,7 +20,7 @@ pub struct Looker<T> {
 }
 
 impl<T: Send + 'static> Looker<T> {
-    /// Starts it. `look` waits as long as it is told, and no longer.
+    /// Starts the thread. `look` waits at most for the time it is given.
     pub fn start(look: fn(Duration) -> Result<T, weft::Error>) -> Result<Looker<T>, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| Error::system("make a descriptor", e, "Raise the limit of open files (ulimit -n)"))?;
@@ -32,25 +32,25 @@ impl<T: Send + 'static> Looker<T> {
                 if tell.send((asked_at, look(PATIENCE))).is_err() {
                     return;
                 }
-                // It says no only when it rings already.
+                // The write fails only if the bell is ringing already.
                 let _ = rustix::io::write(&ring, &1u64.to_ne_bytes());
             }
         })?;
         Ok(Looker { asked, done, bell })
     }
 
-    /// Has it look.
+    /// Asks for a look.
     pub fn ask(&mut self) {
-        // It fails if the thread is gone, which ends with this.
+        // This fails if the thread is gone, and the thread lives as long as this.
         let _ = self.asked.send(Instant::now());
     }
 
-    /// What can be read when a look is done.
+    /// A descriptor that is readable when a look is done.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// A look that is done.
+    /// A finished look.
     pub fn take(&mut self) -> Option<Done<T>> {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         self.done.try_recv().ok()

@@ -1,4 +1,4 @@
-//! `weft top`: a screen of what processes of weft are at, drawn anew every second.
+//! `weft top`: a live screen of the state of weft's processes.
 
 mod daemon;
 pub mod looker;
@@ -16,29 +16,29 @@ use std::time::{Duration, Instant};
 use terminal::{Happening, Key, Terminal};
 use weft::status::{look, look_at_daemon, DaemonFound, Look, Scope};
 
-/// Rates need two looks, and looking oftener says little more.
+/// The bounds of `--interval`. Rates need two looks, and more frequent looks show little more.
 const INTERVAL_LEAST: f64 = 0.1;
 const INTERVAL_MOST: f64 = 3600.0;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Keys: q ends, s sorts by another column, p pauses, h explains, the arrows and page keys scroll. Of whom it tells, and what stands in \
-the columns, is as for `weft status`. Each look costs each process one wake-up; while it is paused none.";
+Keys: q ends, s sorts by another column, p pauses, h explains, the arrows and page keys scroll. It shows the same processes and \
+columns as `weft status`. Each look wakes each process once; while it is paused, it does not look.";
 
-/// What can be asked of `weft top`.
+/// The arguments of `weft top`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
     /// Seconds between two looks.
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// What the busiest or first lines are by.
+    /// The order of the lines.
     #[arg(short, long, value_enum, default_value_t)]
     sort: Order,
-    /// Looks twice, so long apart, prints that and ends.
+    /// Looks twice, one interval apart, prints the result and ends.
     #[arg(long)]
     once: bool,
-    /// Prints a JSON document a line for each look, and nothing else.
+    /// Prints one JSON document per line for each look, and nothing else.
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +48,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("give seconds from {INTERVAL_LEAST} to {INTERVAL_MOST}"))
 }
 
-/// A picture of all processes at one moment.
+/// All processes and the daemon at one moment.
 #[derive(Debug, Default)]
 pub struct Sight {
     pub look: Look,
@@ -60,7 +60,7 @@ fn see(patience: Duration) -> Result<Sight, weft::Error> {
     Ok(Sight { look: look(patience)?, daemon: look_at_daemon(Scope::Active, patience)? })
 }
 
-/// Shows, until somebody has seen enough.
+/// Shows the screen, until the user ends it.
 pub fn run(options: &Options) -> Result<(), Error> {
     match (options.json, options.once) {
         (false, false) => show(options),
@@ -95,7 +95,7 @@ fn document(picture: &Picture) -> Result<String, Error> {
     Ok(text + "\n")
 }
 
-/// Draws, until a key, a signal or the terminal's end.
+/// Draws until a key, a signal or the end of the terminal ends it.
 fn show(options: &Options) -> Result<(), Error> {
     let mut terminal = Terminal::take()?;
     let mut looker = Looker::start(see)?;
@@ -103,7 +103,7 @@ fn show(options: &Options) -> Result<(), Error> {
     let mut shown = Shown::default();
     let mut next = Some(Instant::now());
     loop {
-        // A look that is not done by the next one's time is waited for.
+        // A new look starts only when the one before is done.
         if next.is_some_and(|at| at <= Instant::now()) && !view.is_paused {
             looker.ask();
             next = None;
@@ -125,7 +125,7 @@ fn show(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// What is on the screen, and the look that it was told by.
+/// What is on the screen, and the look that it shows.
 #[derive(Debug, Default)]
 struct Shown {
     look: Option<Sight>,

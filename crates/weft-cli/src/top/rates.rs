@@ -1,4 +1,4 @@
-//! What moved between two looks: processes, their bundles, whom they talk to, how fast, and what limits it.
+//! What changed between two looks: processes, their bundles and peers, their rates, and what limits them.
 
 use super::daemon::{compare as compare_daemon, DaemonRow};
 use super::Sight;
@@ -10,19 +10,19 @@ use weft::status::{
     Activity, Bundle, Counters, Endpoint, FlowTo, Found, Look, Path, Peer, RemoteMemory, RemoteMemoryCounters,
 };
 
-/// Two reports that are not so far apart are the same one, or too close to tell a rate.
+/// Two reports closer than this are the same one, or too close for a rate.
 const APART_LEAST: Duration = Duration::from_millis(20);
 
-/// All that is told of a moment.
+/// Everything that is shown of one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Picture {
     /// Processes of this user; of all users if root asks.
     pub processes: Vec<ProcessRow>,
     /// weftd, if there is one.
     pub daemon: Option<DaemonRow>,
-    /// Nodes of other users, of whom nothing is told.
+    /// Nodes of other users, which are not shown.
     pub of_others: usize,
-    /// Nodes that cannot be asked, whoever's they are.
+    /// Nodes that cannot be asked, of any user.
     pub without_helper: usize,
 }
 
@@ -33,10 +33,10 @@ pub struct ProcessRow {
     pub program: Option<String>,
     pub uid: u32,
     pub epoch: String,
-    /// As people know it.
+    /// The process, for display.
     #[serde(skip)]
     pub title: String,
-    /// Why it said nothing.
+    /// Why it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     pub bundles: Vec<BundleRow>,
@@ -47,13 +47,13 @@ pub struct ProcessRow {
 pub struct BundleRow {
     pub bundle: u32,
     pub activity: Activity,
-    /// How old the rest is.
+    /// The age of the rest.
     pub age_ms: Option<u64>,
     pub endpoints: usize,
-    /// Endpoints to which messages are not handed, and the messages that wait there.
+    /// Endpoints that are not served, and the messages that wait there.
     pub not_served: usize,
     pub parked: u64,
-    /// Messages a second. `None`: no two reports to compare.
+    /// Messages per second. `None` if there are no two reports to compare.
     pub rates: Option<Rates>,
     /// Its endpoints for remote memory.
     pub memory: Vec<MemoryRow>,
@@ -62,7 +62,7 @@ pub struct BundleRow {
     pub left_out: u64,
 }
 
-/// Messages a second.
+/// Messages per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Rates {
     pub sent: f64,
@@ -72,17 +72,17 @@ pub struct Rates {
     pub requests_delivered: f64,
     pub replies_delivered: f64,
     pub returned: f64,
-    /// Sends that found no room or no credit.
+    /// Sends refused for lack of room or credit.
     pub full: f64,
 }
 
 impl Rates {
-    /// All that was sent.
+    /// All messages sent.
     pub fn out(&self) -> f64 {
         self.sent + self.requests_sent + self.replies_sent
     }
 
-    /// All that was delivered.
+    /// All messages delivered.
     pub fn came(&self) -> f64 {
         self.delivered + self.requests_delivered + self.replies_delivered
     }
@@ -92,36 +92,36 @@ impl Rates {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct MemoryRow {
     pub endpoint: u32,
-    /// What peers do a second. `None`: no two reports to compare.
+    /// Peers' operations per second. `None` if there are no two reports to compare.
     pub rates: Option<MemoryRates>,
     #[serde(flatten)]
     pub told: RemoteMemory,
 }
 
-/// What peers do to regions, a second.
+/// Peers' operations on regions, per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct MemoryRates {
     pub writes: f64,
     pub reads: f64,
-    /// In words.
+    /// Atomic operations; all others are in the fields above.
     pub atomics: f64,
     pub bytes_written: f64,
     pub bytes_read: f64,
     pub refused: f64,
 }
 
-/// A bundle that there is a session with.
+/// A bundle with which there is a session.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PeerRow {
     /// The process, if it was found too, or its epoch.
     pub peer: String,
     pub path: Path,
     pub address: Option<String>,
-    /// Bytes a second written to the path there, headers and padding included.
+    /// Bytes per second written to the path to the peer, with headers and padding.
     pub bytes_per_s: Option<f64>,
     /// Bytes that the peer's program has not taken.
     pub not_taken_bytes: u64,
-    /// Requests of the peer's that were not answered.
+    /// The peer's requests that were not answered.
     pub asking: u32,
     pub round_trip_us: Option<f64>,
     pub in_flight_bytes: Option<u64>,
@@ -129,10 +129,10 @@ pub struct PeerRow {
     pub flows: Vec<FlowRow>,
 }
 
-/// From one of the bundle's endpoints to one of the peer's.
+/// A flow from one of the bundle's endpoints to one of the peer's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowRow {
-    /// Requests and one-way messages a second.
+    /// Requests and one-way messages per second.
     pub messages_per_s: Option<f64>,
     pub limited_by: Held,
     /// The same in words, with what helps.
@@ -141,7 +141,7 @@ pub struct FlowRow {
     pub flow: FlowTo,
 }
 
-/// What moved between two looks. Without a first one there are no rates.
+/// What changed between two looks. Without a first one there are no rates.
 pub fn compare(first: Option<&Sight>, second: &Sight) -> Picture {
     let processes = second.look.processes.iter().map(|found| {
         let before = first.and_then(|first| first.look.processes.iter().find(|before| before.epoch == found.epoch));
@@ -172,7 +172,7 @@ fn process(before: Option<&Found>, found: &Found, sight: &Sight) -> ProcessRow {
     }
 }
 
-/// The time between two reports of a bundle, if it can be told.
+/// The time between two reports of a bundle, if it is known.
 fn apart(before: (&Found, &Bundle), now: (&Found, &Bundle)) -> Option<Duration> {
     let made = |(found, bundle): (&Found, &Bundle)| found.at.checked_sub(Duration::from_millis(bundle.age_ms?));
     made(now)?.checked_duration_since(made(before)?).filter(|apart| *apart >= APART_LEAST)
@@ -187,7 +187,7 @@ struct Two<'a> {
 }
 
 impl Two<'_> {
-    /// So much a second. `None` of what began anew.
+    /// A rate. `None` if the counter started anew.
     fn rate(&self, before: u64, now: u64) -> Option<f64> {
         Some(now.checked_sub(before)? as f64 / self.apart?.as_secs_f64())
     }
@@ -291,14 +291,14 @@ mod tests {
         }
     }
 
-    /// An endpoint for remote memory to which peers wrote so often, 8 bytes each.
+    /// An endpoint for remote memory that peers wrote to `writes` times, 8 bytes each.
     fn memory(writes: u64) -> Endpoint {
         let counters = RemoteMemoryCounters { writes, bytes_written: 8 * writes, ..Default::default() };
         let memory = Some(RemoteMemory { regions: 1, counters, ..Default::default() });
         Endpoint { endpoint: 3, name: "memory".to_owned(), is_served: true, parked: 0, memory }
     }
 
-    /// A process whose one bundle has sent so much to one peer.
+    /// A process whose one bundle has sent this much to one peer.
     fn look(at: Instant, age_ms: u64, sent: u64, bytes: u64) -> Sight {
         let peer = Peer {
             path: Path::Memory,
@@ -358,7 +358,7 @@ mod tests {
         let first = look(begin, 0, 100, 1000);
         let expected = [Some(1500.0), Some(1500.0), Some(4000.0)];
         assert_eq!(rates(&first, &look(begin + ms(1000), 0, 600, 5000)), expected);
-        // The same moment, told half a second later.
+        // The same moment, reported half a second later.
         assert_eq!(rates(&first, &look(begin + ms(1500), 500, 600, 5000)), expected);
     }
 
@@ -371,7 +371,7 @@ mod tests {
         let expected = MemoryRates { writes: 250.0, bytes_written: 2000.0, ..MemoryRates::default() };
         assert_eq!((endpoint, rates, told.counters.writes), (3, Some(expected), 600));
         assert_eq!(row(compare(None, &second)).rates, None);
-        assert_eq!(row(compare(Some(&second), &first)).rates, None, "it began anew");
+        assert_eq!(row(compare(Some(&second), &first)).rates, None, "it was restarted");
     }
 
     #[test]

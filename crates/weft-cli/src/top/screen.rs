@@ -1,4 +1,4 @@
-//! What is drawn: lines of text for a screen of any size.
+//! The drawing: lines of text for a screen of any size.
 
 use super::rates::{BundleRow, FlowRow, MemoryRow, PeerRow, Picture, ProcessRow};
 use super::terminal::{Key, Size};
@@ -12,19 +12,19 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use weft::status::{Activity, Path};
 use weft::Name;
 
-/// Lines around the rows: the sum, the columns' names and the keys.
+/// Lines around the rows: the totals, the column names and the keys.
 const AROUND: usize = 3;
 
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// A peer's name is made shorter before a column is left out, down to so much.
+/// Peers' names are shortened before a column is left out, down to this width.
 const PEER_LEAST: usize = 16;
 
-/// But columns that are left out first, those of this value and above, go before a name is made shorter.
+/// Columns with this value or a higher one are left out before names are shortened.
 const LEAVES_BEFORE_NAMES: u8 = 5;
 
-/// What stands before the rest of a heading that has more than one line.
+/// The indentation of a heading's second and later lines.
 const INDENT: &str = "    ";
 
 const KEYS: &str = "q quit  s sort  p pause  h help";
@@ -55,7 +55,7 @@ const REVERSED: &str = "\x1b[7m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What stands first.
+/// The order of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Order {
     /// Most messages a second.
@@ -63,7 +63,7 @@ pub enum Order {
     Rate,
     /// Most bytes a second.
     Bytes,
-    /// What is limited.
+    /// Limited flows first.
     Limit,
     /// The lowest process number.
     Process,
@@ -89,7 +89,7 @@ impl Order {
     }
 }
 
-/// What is looked at, and how.
+/// The settings of the view.
 #[derive(Debug)]
 pub struct View {
     order: Order,
@@ -104,7 +104,7 @@ impl View {
         View { order: options.sort, is_paused: false, is_help: false, from: 0 }
     }
 
-    /// A key that does not end it was pressed.
+    /// A key was pressed that does not end the command.
     pub fn press(&mut self, key: Key, size: Size) {
         let page = size.rows.saturating_sub(AROUND).max(1);
         match key {
@@ -143,14 +143,14 @@ impl View {
         lines
     }
 
-    /// All of it, for whoever reads no screen.
+    /// The whole table, for output without a screen.
     pub fn text(&self, picture: &Picture) -> String {
         let table = self.table(picture, usize::MAX);
         let head = [self.sum(&Some(picture.clone())), table.names];
         head.into_iter().chain(table.lines).fold(String::new(), |text, line| text + line.trim_end() + "\n")
     }
 
-    /// The first line.
+    /// The first line, with the totals.
     fn sum(&self, picture: &Option<Picture>) -> String {
         let mut text = format!("weft top by {}", self.order.in_words());
         if self.is_paused {
@@ -193,7 +193,7 @@ impl View {
     }
 }
 
-/// A bundle with its flows; or a process that has told of none.
+/// A bundle with its flows, or a process that reported none.
 struct Group<'a> {
     process: &'a ProcessRow,
     bundle: Option<&'a BundleRow>,
@@ -205,7 +205,7 @@ struct Group<'a> {
 struct Row<'a> {
     peer: &'a PeerRow,
     flow: Option<&'a FlowRow>,
-    /// What is the path's is told with the first of its flows.
+    /// Whether this is the first flow of its path, which shows the path's figures.
     is_first: bool,
 }
 
@@ -248,7 +248,7 @@ impl Group<'_> {
         self.bundle.map(|bundle| bundle.bundle)
     }
 
-    /// Its line.
+    /// Its heading.
     fn heading(&self) -> String {
         let ProcessRow { title, uid, silent, .. } = self.process;
         let mut text = format!("{title}, user {uid}");
@@ -292,7 +292,7 @@ impl Row<'_> {
         }
     }
 
-    /// What stands in the columns, as [`COLUMNS`] has them.
+    /// The cells, in the order of [`COLUMNS`].
     fn cells(&self) -> [String; COLUMNS.len()] {
         let Row { peer, flow, is_first } = *self;
         let to = match flow {
@@ -329,7 +329,7 @@ impl Row<'_> {
     }
 }
 
-/// A column: its name, which side it stands at, and when it is left out of a screen that is too narrow: the highest first.
+/// A column: its name, its alignment, and when it is left out of a narrow screen: the highest value first.
 struct Column {
     name: &'static str,
     is_left: bool,
@@ -408,7 +408,8 @@ fn memory_line(row: &MemoryRow) -> String {
     text
 }
 
-/// Which columns there is room for. Those that matter least are left out, then the first one is made narrower, then others are left out.
+/// The columns that fit. Columns of least importance are left out first, then the first column is shortened, then more are left
+/// out.
 fn fit_columns(widths: &mut [usize; COLUMNS.len()], columns: usize) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
     loop {
@@ -428,13 +429,13 @@ fn fit_columns(widths: &mut [usize; COLUMNS.len()], columns: usize) -> Vec<usize
     }
 }
 
-/// A text as lines of so many columns, broken between words.
+/// Breaks a text between words into lines of this width.
 fn broken(text: &str, columns: usize) -> Vec<String> {
-    // A word that is longer than the line is cut.
+    // A word longer than the line is cut.
     wrap(&fit(text, usize::MAX), columns, INDENT).iter().map(|line| fit(line, columns)).collect()
 }
 
-/// As many words of a text as so many columns hold.
+/// As many words as fit.
 fn fit_words(text: &str, columns: usize) -> String {
     let cut = fit(text, columns);
     match cut.strip_suffix('…').and_then(|cut| cut.rsplit_once(' ')) {
@@ -443,7 +444,7 @@ fn fit_words(text: &str, columns: usize) -> String {
     }
 }
 
-/// The name of a process in so many columns: first without the word, then with less of its program. Its number stays.
+/// Shortens the name of a process: first drops the word *process*, then shortens the program. The number stays.
 fn fit_name(text: &str, columns: usize) -> String {
     if fit(text, usize::MAX).width() <= columns {
         return fit(text, columns);
@@ -457,7 +458,7 @@ fn fit_name(text: &str, columns: usize) -> String {
     }
 }
 
-/// As much of a text as so many columns hold, without what is not seen or turns the writing's direction.
+/// As much of a text as fits, without invisible characters and those that change the direction of writing.
 fn fit(text: &str, columns: usize) -> String {
     let seen = || text.chars().filter(|c| c.width().is_some_and(|width| width > 0));
     let width = |c: char| c.width().unwrap_or(0);
@@ -477,7 +478,7 @@ fn fit(text: &str, columns: usize) -> String {
     cut
 }
 
-/// With spaces at one side.
+/// Pads with spaces on one side.
 fn pad(text: &str, columns: usize, is_left: bool) -> String {
     let spaces = " ".repeat(columns.saturating_sub(text.width()));
     if is_left {
@@ -495,7 +496,7 @@ fn plural(n: usize) -> &'static str {
     }
 }
 
-/// A number as people read it: three digits, and a letter for thousands, millions and thousands of millions.
+/// A number for display: three digits, and a letter for thousands, millions and billions.
 fn scaled(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{} G", digits(v / 1e9)),
@@ -505,7 +506,7 @@ fn scaled(value: f64) -> String {
     }
 }
 
-/// The same of bytes.
+/// The same for bytes.
 fn scaled_bytes(value: f64) -> String {
     match value {
         v if v < 999.5 => format!("{v:.0} B"),
@@ -578,7 +579,7 @@ mod tests {
         View { order, is_paused: false, is_help: false, from: 0 }
     }
 
-    /// A line as it is seen.
+    /// A line as it is seen on the screen.
     fn seen(line: &str) -> String {
         [BOLD, REVERSED, PLAIN].iter().fold(line.to_owned(), |line, code| line.replace(code, ""))
     }
@@ -622,7 +623,7 @@ mod tests {
                 assert!(words.contains(&whole), "{whole} at {columns}: {text}");
             }
             assert!(text.contains("→ weft, process 1234567"), "{text}");
-            // The path is a column that leaves before names do.
+            // The path column is left out before names are shortened.
             assert_eq!(words.contains(&"192.168.100.100:40000"), columns == 120, "{text}");
             let help = screen(true);
             assert!(HELP.lines().all(|line| help.contains(line)), "{help}");
@@ -663,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sorted_by_stands_first() {
+    fn the_largest_by_the_sort_key_comes_first() {
         let first = |order| {
             let text = view(order).text(&picture());
             text.lines().nth(2).expect("a process").split(',').next().expect("its title").to_owned()

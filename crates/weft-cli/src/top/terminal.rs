@@ -1,5 +1,5 @@
-//! A terminal that a program draws on as a whole: its keys and size, the signals that end or resize it, and that it is given back as
-//! it was found, however the program ends (but by SIGKILL).
+//! A terminal in full-screen use: its keys and size, the signals that end or resize it. It is restored however the program ends,
+//! except by SIGKILL.
 
 use crate::error::Error;
 use nix::sys::signal::{raise, SigSet, Signal};
@@ -11,17 +11,17 @@ use std::io::{self, Stdin, Stdout, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What a terminal is told: to show its other page without cursor and without a line's end in the next line, and back.
+/// Control sequences: switch to the alternate screen without cursor and without line wrapping, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// What a terminal says that will never have a key again.
+/// Poll events of a terminal that will never deliver another key.
 const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR).union(PollFlags::NVAL);
 
-/// The size of a terminal that does not tell its own.
+/// The size if the terminal does not report one.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
-/// What a terminal has room for.
+/// The size of a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     pub columns: usize,
@@ -32,9 +32,9 @@ pub struct Size {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happening {
     Key(Key),
-    /// It may have another size, or have lost what was drawn.
+    /// The size may have changed, or the drawing may be lost.
     Redraw,
-    /// It is gone, or somebody asked for the end.
+    /// The terminal is gone, or the user asked the command to end.
     End,
 }
 
@@ -48,26 +48,26 @@ pub enum Key {
     PageDown,
 }
 
-/// The terminal while it is drawn on.
+/// The terminal while it is in use.
 #[derive(Debug)]
 pub struct Terminal {
     keys: Stdin,
     page: Stdout,
-    /// As it was found.
+    /// Its settings before.
     found: Termios,
     signals: SignalFd,
 }
 
 impl Terminal {
-    /// Takes the terminal. From now on the signals that end, stop and resize are told by [`Terminal::wait`].
+    /// Takes over the terminal. From now on [`Terminal::wait`] reports the signals that end, stop and resize.
     ///
-    /// To be called before there are other threads: those that there are would still be ended by signals.
+    /// Call this before any other thread starts: signals would still end the process through a thread that does not block them.
     pub fn take() -> Result<Terminal, Error> {
         let (keys, page) = (io::stdin(), io::stdout());
         let is_terminal = termios::isatty(&keys) && termios::isatty(&page);
         if !is_terminal || std::env::var_os("TERM").is_none_or(|kind| kind == "dumb") {
             return Err(Error::Usage {
-                cause: "here is no terminal that a screen can be drawn on".into(),
+                cause: "this terminal cannot show a full screen, or there is none".into(),
                 way_out: "Run it in a terminal, or give --once or --json".into(),
             });
         }
@@ -86,7 +86,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// What it has room for now.
+    /// Its present size.
     pub fn size(&self) -> Size {
         match termios::tcgetwinsize(&self.page) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -98,13 +98,12 @@ impl Terminal {
 
     /// Draws these lines, each of which fits, and nothing else.
     pub fn draw(&mut self, lines: &[String]) -> Result<(), Error> {
-        // Each line is drawn over what stood there, and its rest cleared: nothing flickers.
+        // Overwrite each line and clear its rest: no flicker.
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
         self.put(&format!("\x1b[H{}\x1b[J", lines.join("\r\n")))
     }
 
-    /// Waits for something to happen, or for `others` to have something to read; at most so long, if it is said. Returns what
-    /// happened here.
+    /// Waits for an event, or until `other` is readable, for at most `most`. Returns the events.
     pub fn wait(&mut self, other: BorrowedFd<'_>, most: Option<Duration>) -> Result<Vec<Happening>, Error> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
         let mut fds = [
@@ -135,7 +134,7 @@ impl Terminal {
             Some(Signal::SIGWINCH) => Ok(Happening::Redraw),
             Some(Signal::SIGTSTP) => {
                 self.leave();
-                // It goes on behind this line when somebody lets it.
+                // Execution continues here when the process is continued.
                 let _ = raise(Signal::SIGSTOP);
                 self.enter()?;
                 Ok(Happening::Redraw)
@@ -153,11 +152,11 @@ impl Terminal {
         }
     }
 
-    /// Keys come at once and are not shown. Ctrl-C and Ctrl-Z are signals still.
+    /// Keys arrive at once and without echo. Ctrl-C and Ctrl-Z still send signals.
     fn enter(&mut self) -> Result<(), Error> {
         let mut wanted = self.found.clone();
         wanted.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // A key that Ctrl-C took away after we were told of it must not be waited for.
+        // Don't block in a read: Ctrl-C may have flushed the key after `poll` reported it.
         wanted.special_codes[SpecialCodeIndex::VMIN] = 0;
         wanted.special_codes[SpecialCodeIndex::VTIME] = 0;
         termios::tcsetattr(&self.keys, OptionalActions::Now, &wanted)
@@ -166,7 +165,7 @@ impl Terminal {
     }
 
     fn leave(&mut self) {
-        // It may be gone, and then there is nobody to tell. Whoever sees the other page finds all of it as it was.
+        // Errors are ignored: the terminal may be gone. A terminal that shows its normal screen again has its old settings.
         let _ = termios::tcsetattr(&self.keys, OptionalActions::Flush, &self.found);
         let _ = self.put(LEAVE);
     }
@@ -183,7 +182,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Keys, as terminals say them. What is not known is left out.
+/// Keys from terminal input. Unknown sequences are skipped.
 fn keys(mut bytes: &[u8]) -> Vec<Key> {
     const SEQUENCES: [(&[u8], Key); 6] = [
         (b"\x1b[A", Key::Up),
@@ -199,7 +198,7 @@ fn keys(mut bytes: &[u8]) -> Vec<Key> {
             keys.push(*key);
             bytes = &bytes[sequence.len()..];
         } else if *first == b'\x1b' {
-            // A sequence that means nothing here ends with a letter or a tilde.
+            // An unknown sequence ends with a letter or a tilde.
             let end = rest.iter().skip(1).position(|byte| byte.is_ascii_alphabetic() || *byte == b'~');
             bytes = end.map_or(&[], |end| &rest[end + 2..]);
         } else {
