@@ -28,8 +28,8 @@ use weft_wire::job::SIZE_MOST;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each process has its rank in WEFT_RANK and their number in WEFT_SIZE. Output comes line by line, with the rank in front; standard input \
-goes to rank 0. The first process that ends with a signal or a status other than 0 ends the job, whose status is that one's (128 and the \
-number of the signal). After --timeout it is 124, after Ctrl-C 130.")]
+goes to rank 0. The first process that ends with a signal or a status other than 0 ends the job, and the job has its exit status (128 plus \
+the number of the signal). After --timeout it is 124, after Ctrl-C 130.")]
 pub struct Options {
     /// How many processes
     #[arg(short = 'n', long = "ranks", value_name = "N")]

@@ -1,4 +1,4 @@
-//! `weft sim --compare-channels`: stop-and-wait on 1 to 64 channels beside weft, over the same links and for the same workload.
+//! `weft sim --compare-channels`: stop-and-wait on 1 to 64 channels beside weft, over the same links and with the same workload.
 
 use super::Options;
 use crate::bench::table::{new, right};
@@ -13,14 +13,14 @@ use std::time::Duration;
 use weft_sim::plot::{self, Measured};
 use weft_sim::{Channels, Config, Faults, HostId, PerMillion, Simulation, StopAndWait};
 
-/// Channels of each pair of hosts.
+/// The numbers of channels per pair of hosts.
 const COUNTS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What one protocol did with one loss.
+/// The result of one protocol with one loss.
 #[derive(Debug, Serialize)]
 struct Row {
     loss: f64,
-    /// None for weft.
+    /// `None` for weft.
     channels: Option<u16>,
     goodput_bits_per_second: f64,
     latency_p50_ns: u64,
@@ -30,7 +30,7 @@ struct Row {
     failure: Option<String>,
 }
 
-/// Runs each protocol with each loss, and tells of all in one table.
+/// Runs each protocol with each loss, and prints one table.
 pub fn run(options: &Options, losses: &[PerMillion]) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| {})?;
     let mut rows = Vec::new();
@@ -55,13 +55,13 @@ pub fn run(options: &Options, losses: &[PerMillion]) -> Result<(), Error> {
 
 fn row(options: &Options, loss: PerMillion, channels: Option<u16>) -> Row {
     let config = options.config(options.seed);
-    // Weft would find out if larger packets got through, which the model does not.
+    // Weft would probe for larger packets, which the model does not do.
     let faults = Faults { loss: Faults::loss(loss).loss, carries: options.packet, ..config.faults };
     let (workload, hosts) = (options.load(), config.topology.hosts());
     let all = workload.clone();
     let mut simulation = Simulation::new(Config { faults, ..config }, move |host| all.program(host, hosts));
     for (host, count) in (0..hosts).zip(channels.into_iter().cycle()) {
-        // Four links each way, at most, and as much again before anything is sent twice.
+        // At most four links each way, plus the same again as a margin before the first retransmission.
         let timeout = Channels::new(count).timeout + 16 * options.delay;
         let channels = Channels { timeout, ..Channels::new(count) };
         simulation.install(HostId(host), StopAndWait::new(channels, &workload, HostId(host), hosts));
@@ -111,7 +111,7 @@ fn draw(path: &Path, rows: &[Row]) -> Result<(), Error> {
     let kinds: Vec<String> = COUNTS.iter().map(u16::to_string).chain(["weft".to_string()]).collect();
     let lines: Vec<_> =
         rows.chunks(kinds.len()).map(|rows| (format!("{} loss", rows[0].loss_name()), measured(rows))).collect();
-    super::write_file(path, &plot::kinds("stop-and-wait on so many channels, and weft", &kinds, &lines))
+    super::write_file(path, &plot::kinds("stop-and-wait by number of channels, and weft", &kinds, &lines))
 }
 
 fn measured(rows: &[Row]) -> Vec<Measured> {

@@ -19,18 +19,18 @@ use weft_sim::{
     Report, Rule, Settings, Simulation, Topology, Workload,
 };
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-The hosts run what ships: weft's network interfaces and channels. Times are the simulation's, but for the events per second. The \
+The hosts run the code that ships: weft's network interfaces and channels. Times are simulated, except the events per second. The \
 same seed and options give the same trace hash on every machine. Every message is checked: it must end in exactly one outcome, with \
-the contents that were sent. If one does not, the exit status is 1, and the command that repeats the run is printed. Faults are \
-those of links that lead from hosts. docs/simulator.md has examples.";
+the contents that were sent. If one does not, the exit status is 1, and the command that repeats the run is printed. Faults \
+happen on the links that lead from hosts. docs/design/sim.md has examples.";
 
-/// What can be asked of `weft sim`.
+/// The arguments of `weft sim`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// How hosts are joined: pair, star:N, or tree:SxH (S switches with H hosts each).
+    /// How hosts are connected: pair, star:N, or tree:SxH (S switches with H hosts each).
     #[arg(long, default_value = "pair", value_name = "SHAPE", value_parser = parse::topology)]
     topology: Topology,
     /// Who sends what to whom.
@@ -45,10 +45,10 @@ pub struct Options {
     /// Senders ask to be told that one-way messages are stored.
     #[arg(long)]
     asks: bool,
-    /// What comes back is sent again, to the next life of its host if need be.
+    /// Messages that come back are sent again, to the next life of their host if need be.
     #[arg(long)]
     persists: bool,
-    /// The seed: a number from which all that is drawn by lot follows. The same one gives the same run.
+    /// The seed of everything random. The same seed gives the same run.
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "seeds")]
     seed: u64,
     /// Runs once with each seed from A to B, both included: 1..10 makes ten runs.
@@ -57,31 +57,31 @@ pub struct Options {
     /// Bits per second of a link.
     #[arg(long, default_value = "10G", value_name = "BITS", value_parser = parse::rate)]
     rate: u64,
-    /// From one end of a link to the other.
+    /// The delay from one end of a link to the other.
     #[arg(long, default_value = "5us", value_name = "TIME", value_parser = parse::duration)]
     delay: Duration,
-    /// Added to each packet's delay by lot, up to this.
+    /// A random time up to this is added to each packet's delay.
     #[arg(long, default_value = "0us", value_name = "TIME", value_parser = parse::duration)]
     jitter: Duration,
-    /// Bytes that wait for a link at most.
+    /// The most bytes that may wait for a link.
     #[arg(long, default_value = "512K", value_name = "BYTES", value_parser = parse::bytes)]
     queue: u32,
-    /// Bytes of the largest packet, headers of IP and UDP not counted.
+    /// The size of the largest packet, without the headers of IP and UDP.
     #[arg(long, default_value_t = 1472, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(548..=9000))]
     packet: u16,
-    /// Packets that vanish.
+    /// Packets that are lost.
     #[arg(long, default_value = "0%", value_name = "CHANCE", value_parser = parse::chance)]
     loss: PerMillion,
-    /// Packets vanish in bursts of 20 instead: half of them, once in 400.
+    /// Loses packets in bursts of 20 instead: half of them, once in 400.
     #[arg(long, conflicts_with = "loss")]
     bursts: bool,
-    /// Packets that come twice.
+    /// Packets that are duplicated.
     #[arg(long, default_value = "0%", value_name = "CHANCE", value_parser = parse::chance)]
     duplicate: PerMillion,
-    /// For how long at most copies are late.
+    /// How late a copy is at most.
     #[arg(long, default_value = "1ms", value_name = "TIME", value_parser = parse::duration)]
     copies_late: Duration,
-    /// Packets that others overtake.
+    /// Packets that are overtaken by others.
     #[arg(long, default_value = "0%", value_name = "CHANCE", value_parser = parse::chance)]
     reorder: PerMillion,
     /// How many others overtake them, at most.
@@ -90,13 +90,13 @@ pub struct Options {
     /// Packets that are damaged.
     #[arg(long, default_value = "0%", value_name = "CHANCE", value_parser = parse::chance)]
     corrupt: PerMillion,
-    /// Drops all packets of one sort: acks, retransmissions, fresh, set-up or every; `:N` for each N-th.
+    /// Drops all packets of one kind: acks, retransmissions, fresh, set-up or every; `:N` drops each N-th.
     #[arg(long, value_name = "SORT[:N]", value_parser = parse::rule)]
     drop: Option<Rule>,
-    /// How often a host's kernel takes no packet.
+    /// How often a host's kernel refuses a packet for now.
     #[arg(long, default_value = "0%", value_name = "CHANCE", value_parser = parse::chance)]
     full: PerMillion,
-    /// Cuts a host off for a time. May be given several times, as may the next two.
+    /// Cuts a host off for a time. This and the next two options may be given several times.
     #[arg(long, value_name = "HOST@FROM..UNTIL", value_parser = parse::spell)]
     partition: Vec<Spell>,
     /// Ends a host, and starts it again.
@@ -105,22 +105,22 @@ pub struct Options {
     /// Stops a host's process for a time.
     #[arg(long, value_name = "HOST@FROM..UNTIL", value_parser = parse::spell)]
     stop: Vec<Spell>,
-    /// Everything goes wrong for so long: a plan of faults, partitions, crashes and clocks, drawn from the seed.
+    /// Lets everything go wrong for this long: faults, partitions, crashes and clocks, drawn from the seed.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     chaos: Option<Duration>,
-    /// By how much hosts' clocks differ at most, in parts per million.
+    /// The largest difference in the speed of hosts' clocks, in parts per million.
     #[arg(long, default_value_t = 0, value_name = "PPM", value_parser = clap::value_parser!(u32).range(..=10_000))]
     skew: u32,
-    /// A peer that is silent for so long is lost.
+    /// A peer that is silent for this long is lost.
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = parse::duration)]
     suspicion: Duration,
-    /// How much may be under way: a window that follows the delay, or one that stays as it is.
+    /// The congestion control: a window that follows the delay, or a fixed one.
     #[arg(long, default_value = "delay", value_name = "METHOD")]
     congestion: Congestion,
-    /// Everything has to be settled by then.
+    /// Everything must be settled by this time.
     #[arg(long, default_value = "10min", value_name = "TIME", value_parser = parse::duration)]
     limit: Duration,
-    /// Mishandles a message, to see that it is found: lose, repeat, change or return, and after how many.
+    /// Mishandles a message, to check that this is found: lose, repeat, change or return, and after how many messages.
     #[arg(long, value_name = "WHAT:N", value_parser = parse::plant)]
     plant: Option<(Plant, u64)>,
     /// Compares weft with stop-and-wait on 1 to 64 channels, as in the paper on virtual networks: one table over these losses.
@@ -136,12 +136,12 @@ pub struct Options {
     json: bool,
 }
 
-/// Who decides how much may be under way.
+/// How much may be under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Congestion {
     /// 512 KiB.
     Fixed,
-    /// As much as keeps the way busy and its queues short.
+    /// As much as keeps the path busy and its queues short.
     Delay,
 }
 
@@ -181,13 +181,13 @@ impl From<Kind> for Pattern {
     }
 }
 
-/// A run, as it is told.
+/// A run, as it is reported.
 #[derive(Debug, Serialize)]
 struct Run {
     seed: u64,
     hash: String,
     events: u64,
-    /// Of the machine's time.
+    /// In real time.
     events_per_second: f64,
     seconds: f64,
     sent: u64,
@@ -200,7 +200,7 @@ struct Run {
     round_trip_ns: Percentiles,
     packets: Packets,
     failure: Option<String>,
-    /// The command that does the same again.
+    /// The command that repeats the run.
     command: String,
 }
 
@@ -225,12 +225,12 @@ struct Packets {
     too_large: u64,
     cut: u64,
     not_taken: u64,
-    /// As the senders that there are in the end counted them.
+    /// As counted by the senders that exist at the end.
     taken_for_lost: u64,
     timeouts: u64,
 }
 
-/// Runs it, for each seed.
+/// Runs the simulation with each seed.
 pub fn run(options: &Options) -> Result<(), Error> {
     options.check()?;
     if let Some(losses) = &options.compare_channels {
@@ -273,7 +273,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 impl Options {
-    /// What clap cannot see: hosts that there are not.
+    /// Checks what clap cannot: that the hosts exist.
     fn check(&self) -> Result<(), Error> {
         let hosts = self.topology.hosts();
         let mut spells = self.partition.iter().chain(&self.crash).chain(&self.stop);
@@ -381,7 +381,7 @@ impl Options {
     }
 }
 
-/// What was typed, for one seed.
+/// The command line, for one seed.
 fn command(arguments: impl Iterator<Item = String>, seed: u64) -> String {
     let (mut words, mut skips) = (vec!["weft".to_string()], false);
     for argument in arguments {
@@ -416,7 +416,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Error> {
         verb: "write",
         path: path.to_path_buf(),
         source,
-        way_out: "Give a place that can be written",
+        way_out: "Give a path that can be written",
     })
 }
 

@@ -1,4 +1,4 @@
-//! Quantities as they are typed: chances, rates, sizes, times, topologies, rules.
+//! Parses quantities from the command line: chances, rates, sizes, times, topologies, rules.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub fn chance(text: &str) -> Result<PerMillion, String> {
     }
 }
 
-/// A number with one of these units behind it.
+/// A number followed by one of these units.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let names = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let number: f64 = number.parse().map_err(|_| format!("not a number with a unit ({})", names()))?;
     let found = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-    found.map(|(_, size)| number * size).ok_or_else(|| format!("no unit {unit:?} here; there are {}", names()))
+    found.map(|(_, size)| number * size).ok_or_else(|| format!("unknown unit {unit:?}; use one of {}", names()))
 }
 
 /// `20us`, `1.5ms`, `3s`.
@@ -77,7 +77,7 @@ pub fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
         .ok_or_else(|| "not two numbers such as 1..100, the smaller one first".to_string())
 }
 
-/// `acks`, `retransmissions`, `fresh`, `set-up`, `every`; `:N` behind it for each N-th.
+/// `acks`, `retransmissions`, `fresh`, `set-up`, `every`; a suffix `:N` means each N-th.
 pub fn rule(text: &str) -> Result<Rule, String> {
     let (target, every) = text.split_once(':').unwrap_or((text, "1"));
     let target = match target {

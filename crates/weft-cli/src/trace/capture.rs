@@ -1,4 +1,4 @@
-//! What the kernel shows of the traffic of this network namespace: packets of IP on all interfaces, through a packet socket.
+//! Captures the traffic of this network namespace: IP packets on all interfaces, through a packet socket.
 
 use super::pcapng::Way;
 use crate::error::Error;
@@ -13,31 +13,31 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-/// Bytes of the largest packet of IP, runs included.
+/// The largest IP packet, merged runs included.
 const PACKET_MOST: usize = 64 << 10;
 
-/// What the kernel should hold while this is busy; others than root get less.
+/// The kernel buffer to ask for; without root it is smaller.
 const KERNEL_BYTES: usize = 32 << 20;
 
-/// `sll_pkttype` of what left by an interface, packet(7); and `sll_hatype` of the loopback interface, where all comes back.
+/// The `sll_pkttype` of outgoing packets, packet(7); and the `sll_hatype` of the loopback interface, which shows each packet twice.
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
 
 const WAY_OUT: &str = "Seeing what is on the wire needs root, or CAP_NET_RAW: type `sudo` before the command. `weft trace --stages` needs neither";
 
-/// All interfaces.
+/// A socket that hears all interfaces.
 #[derive(Debug)]
 pub struct Ear {
     socket: OwnedFd,
     buffer: Vec<u8>,
-    /// Packets that the kernel had no room for, whosever they were.
+    /// Packets of any kind that the kernel had no room for.
     missed: u32,
 }
 
 /// A packet of IP.
 #[derive(Clone, Copy, Debug)]
 pub struct Heard<'a> {
-    /// When the kernel had it, since 1970.
+    /// When the kernel captured it, since 1970.
     pub at: Duration,
     pub way: Way,
     pub bytes: &'a [u8],
@@ -58,17 +58,17 @@ impl Ear {
         Ok(Ear { socket, buffer: vec![0; PACKET_MOST], missed: 0 })
     }
 
-    /// For waiting.
+    /// The descriptor, for waiting.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Packets that came while the kernel had no room for them.
+    /// Packets lost because the kernel had no room for them.
     pub fn missed(&self) -> u32 {
         self.missed
     }
 
-    /// The next packet, if one came. One that is seen twice, as on the loopback interface, is told once.
+    /// The next packet, if there is one. A packet that is seen twice, as on the loopback interface, is returned once.
     pub fn next(&mut self) -> Result<Option<Heard<'_>>, Error> {
         loop {
             let mut control = nix::cmsg_space!(TimeSpec, u32);

@@ -1,14 +1,14 @@
-//! UDP datagrams in packets of IP, as the kernel shows them: with runs of packets that it took or hands over as one cut apart again.
+//! UDP datagrams in captured IP packets. Runs that the kernel sent or delivered as one packet are split again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weft_wire::packet::{end_of_partly_covered, Integrity, Packet, HEADER, PACKET_VERSION};
 
-/// Bytes of headers.
+/// Header sizes in bytes.
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 
-/// What the header of IP says of its payload.
+/// The protocol number in the IP header.
 const PROTOCOL_UDP: u8 = 17;
 
 /// A datagram.
@@ -23,7 +23,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a packet of IP. None of what is no UDP, and of fragments.
+    /// Reads an IP packet. `None` for anything but UDP, and for fragments.
     pub fn read(bytes: &'a [u8]) -> Option<Datagram<'a>> {
         let (headers, from, to) = match bytes.first()? >> 4 {
             4 => Datagram::read_ipv4(bytes)?,
@@ -32,7 +32,7 @@ impl<'a> Datagram<'a> {
         };
         let udp = bytes.get(headers..headers + UDP)?;
         let port = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
-        // What follows may be padding of the link. Where the length does not fit into 16 bits, it is all the rest.
+        // Cut the link's padding off. If the length does not fit into 16 bits, the payload is the whole rest.
         let rest = &bytes[headers + UDP..];
         let length = match usize::from(port(4)) {
             0 => rest.len(),
@@ -65,29 +65,29 @@ impl<'a> Datagram<'a> {
         (header[6] == PROTOCOL_UDP).then_some((IPV6, address(8)?, address(24)?))
     }
 
-    /// Whether it begins with a packet of weft, whole and undamaged.
+    /// Whether it begins with a whole and undamaged packet of weft.
     pub fn is_weft(&self) -> bool {
-        // Whose datagram it is not is mostly known before its sum is taken.
+        // Most other datagrams are recognised without computing the checksum.
         let may_be = self.payload.get(4..HEADER).is_some_and(|header| {
             header[0] == PACKET_VERSION && (1..=4).contains(&header[1]) && header[2] & 0xe0 == 0 && header[3] == 0
         });
         may_be && first_packet(self.payload).is_some()
     }
 
-    /// The packets in it: one, or those of a run, which are of one size but for the last. What is no packet stays whole.
+    /// The packets in it: one, or those of a run, all of one size except the last. A payload that is no packet stays whole.
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> {
         let size = first_packet(self.payload).unwrap_or(self.payload.len());
         self.payload.chunks(size.max(1))
     }
 
-    /// The packet of IP that would have carried this part of the payload alone.
+    /// The IP packet that would have carried this part of the payload alone.
     pub fn alone(&self, part: &[u8]) -> Vec<u8> {
         let mut bytes = [self.headers, part].concat();
         if part.len() == self.payload.len() {
             return bytes;
         }
         let ip = self.headers.len() - UDP;
-        // No part is longer than the whole, whose length the headers had room for, or than a packet of weft.
+        // The part is no longer than the whole, whose length fitted, or than a packet of weft.
         let length = (part.len() + UDP) as u16;
         if self.from.is_ipv4() {
             bytes[2..4].copy_from_slice(&(length + ip as u16).to_be_bytes());
@@ -120,15 +120,16 @@ fn folded(begin: u32, bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// How long the first packet is: all of it, or as much as it says, or else, of a run, the least for which its checksum holds. Packets that are covered
-/// to their end do not say their length; one in some sixty thousand runs ends too early by chance.
+/// The length of the first packet: the whole payload, or the length that it states, or otherwise, in a run, the least length at
+/// which its checksum holds. Packets with full checksums do not state their length; by chance, one in some sixty thousand runs is
+/// split too early.
 fn first_packet(payload: &[u8]) -> Option<usize> {
     let is_packet = |end: &usize| Packet::decode_as(&payload[..*end], Integrity::Header).is_ok();
     let said = Some(payload.len()).filter(is_packet).or_else(|| end_of_partly_covered(payload).filter(is_packet));
     said.or_else(|| first_of_run(payload))
 }
 
-/// The least length for which the checksum holds over everything.
+/// The least length at which the checksum holds for everything.
 fn first_of_run(payload: &[u8]) -> Option<usize> {
     let wanted = u32::from_le_bytes(*payload.first_chunk()?);
     let mut sum = u32::MAX;
@@ -141,7 +142,7 @@ fn first_of_run(payload: &[u8]) -> Option<usize> {
     None
 }
 
-/// What a byte does to a CRC32C.
+/// The effect of one byte on a CRC32C.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -164,7 +165,7 @@ pub mod tests {
     use weft_wire::frame::{Frame, StreamId, Writer};
     use weft_wire::packet::{ChannelId, Header, PacketKind};
 
-    /// A packet of these frames.
+    /// A packet with these frames.
     pub fn packet(kind: PacketKind, frames: &[Frame<'_>]) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         let mut writer = Writer::new(&mut bytes);
@@ -203,7 +204,7 @@ pub mod tests {
         bytes
     }
 
-    /// A run whose first packets are covered in part.
+    /// A run whose first packets have partial checksums.
     fn partly_covered_run() -> [Vec<u8>; 3] {
         let mut packets = run();
         for (packet, covered) in packets.iter_mut().zip([52, 299]) {
@@ -219,7 +220,7 @@ pub mod tests {
         [records(&[1; 300]), records(&[2; 300]), records(&[3; 21])]
     }
 
-    /// Whether the sums of both headers hold.
+    /// Whether the checksums of both headers are right.
     fn sums_hold(bytes: &[u8]) -> bool {
         let (ip, addresses) = if bytes[0] >> 4 == 4 { (IPV4, 12..20) } else { (IPV6, 8..40) };
         let udp = &bytes[ip..];
@@ -263,7 +264,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_udp_and_what_is_cut_is_none() {
+    fn other_protocols_and_truncated_packets_are_skipped() {
         let whole = ipv4(&run()[0]);
         for length in 0..IPV4 + UDP {
             assert_eq!(Datagram::read(&whole[..length]), None);

@@ -1,5 +1,4 @@
-//! What two processes stamped of the same request, put together: by the flow and the slot that it had, which are its own as long as
-//! it is under way.
+//! Joins the stamps of two processes for the same request. The flow and the slot identify a request while it is under way.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,13 +6,13 @@ use weft::status::{Answered, Asked, Found, Look, Operation, StampedFlow, Stamps}
 use weft::Name;
 use weft_wire::{EndpointId, Epoch};
 
-/// Requests that wait for what the other side says, at most.
+/// The most requests that wait for the other side's stamps.
 const WAITING_MOST: usize = 1 << 16;
 
-/// What takes longer is no round trip: an hour.
+/// Longer round trips are nonsense: an hour.
 const ROUND_TRIP_MOST: u64 = 3600 * 1_000_000_000;
 
-/// The requests of one endpoint to another.
+/// The flow of requests from one endpoint to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pair {
     pub from: (Epoch, EndpointId),
@@ -21,12 +20,12 @@ pub struct Pair {
     pub number: u16,
 }
 
-/// How long each stage of a request and its answer took, in nanoseconds.
+/// The duration of each stage of a request and its answer, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stages {
     /// Sent, there, handled, replied, back, taken.
     Six([u64; 6]),
-    /// Who answered is not seen here, or has another clock. Sent, away, taken.
+    /// The answering process is not seen here, or has another clock. Sent, away, taken.
     Three([u64; 3]),
 }
 
@@ -43,49 +42,49 @@ impl Stages {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trip {
     pub pair: Pair,
-    /// What it does to a region, and which one that is, as far as the process that has it was seen.
+    /// What it does to a region, and to which one, if the region's process was seen.
     pub operation: Option<Operation>,
     pub region: Option<u32>,
     /// When the program called, by the machine's clock.
     pub called_ns: u64,
     pub stages: Stages,
-    /// From the call to the end of the reply's handler, as who asked measured it.
+    /// From the call to the end of the reply's handler, as the requester measured it.
     pub round_trip_ns: u64,
 }
 
-/// What came to nothing.
+/// Counts of requests without figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
-    /// Only one of the two sides stamped it.
+    /// Requests that only one of the two sides stamped.
     pub one_sided: u64,
-    /// What was said of it cannot be.
+    /// Requests with impossible stamps.
     pub odd: u64,
-    /// Stamped, and forgotten before it was asked for.
+    /// Requests that were stamped and forgotten before they were read.
     pub missed: u64,
 }
 
 /// A slot of a flow.
 type Place = (Pair, u16);
 
-/// What was told and has not found its other half.
+/// Stamps that have not found their other half.
 #[derive(Debug, Default)]
 pub struct Joiner {
     looks: u64,
-    /// How many each bundle had stamped when it was last looked at.
+    /// How many requests each bundle had stamped at the last look.
     so_far: BTreeMap<(String, u32), u64>,
     /// The time namespace of each process, where the kernel shows it.
     clocks: BTreeMap<String, Option<PathBuf>>,
-    /// With the look that brought them.
+    /// Each with the look that brought it.
     asked: Vec<(Pair, Asked, u64)>,
     answered: BTreeMap<(Place, u64), (Answered, u64)>,
     pub lost: Lost,
 }
 
 impl Joiner {
-    /// Takes what processes told. What has found its other half comes out.
+    /// Takes the stamps of a look. Returns the requests with both halves.
     pub fn take(&mut self, look: &Look) -> Vec<Trip> {
         self.looks += 1;
-        // Who ended is forgotten.
+        // Forget processes that have ended.
         self.so_far.retain(|(epoch, _), _| look.processes.iter().any(|found| found.epoch == *epoch));
         self.clocks.retain(|epoch, _| look.processes.iter().any(|found| found.epoch == *epoch));
         for found in &look.processes {
@@ -98,7 +97,7 @@ impl Joiner {
             }
         }
         let now = self.looks;
-        // Its request is told by the next look at the latest.
+        // The matching request comes with the next look at the latest.
         self.answered.retain(|_, (_, since)| *since + 1 >= now);
         let mut trips = Vec::new();
         let asked = std::mem::take(&mut self.asked);
@@ -123,7 +122,7 @@ impl Joiner {
         from.zip(to).is_some_and(|(from, to)| from != to)
     }
 
-    /// The one answer that was given while the request had its slot.
+    /// The one answer that was given while the request held its slot.
     fn find(&self, pair: Pair, asked: &Asked) -> Option<Answered> {
         let place = (pair, asked.slot);
         let mut fits = self.answered.range((place, asked.called_ns)..=(place, asked.seen_ns));
@@ -134,7 +133,7 @@ impl Joiner {
     fn take_stamps(&mut self, found: &Found, bundle: u32, stamps: &Stamps) {
         let Stamps { so_far, flows, asked, answered } = stamps;
         let last = self.so_far.insert((found.epoch.clone(), bundle), *so_far);
-        // Fewer than before: it had ended and has begun again.
+        // A smaller count than before means a new process.
         let last = last.filter(|last| last <= so_far);
         let from = last.unwrap_or(0);
         let mut new = 0u64;
@@ -142,7 +141,7 @@ impl Joiner {
         let pair = |flow: u32| pairs.get(flow as usize).copied().flatten();
         for asked in asked.iter().filter(|asked| asked.number >= from) {
             new += 1;
-            // Who somebody is, is said by its socket's name, not by its answer.
+            // A process is identified by its socket's name, not by what it says.
             match pair(asked.flow).filter(|pair| is_of(found, pair.from.0) && asked.is_in_order()) {
                 Some(pair) if self.asked.len() < WAITING_MOST => self.asked.push((pair, *asked, self.looks)),
                 Some(_) => self.lost.missed += 1,
@@ -165,22 +164,22 @@ impl Joiner {
     }
 }
 
-/// The time namespace of a process. `None` if the kernel does not show it: its clock is taken for that of the others then.
+/// The time namespace of a process. `None` if the kernel does not show it: then its clock is taken to be the same as the others'.
 fn clock_of(pid: Option<u32>) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{}/ns/time", pid?)).ok()
 }
 
-/// A life's number as processes tell it.
+/// An epoch as processes print it.
 fn printed(epoch: Epoch) -> String {
     format!("{:016x}", epoch.0)
 }
 
-/// Whether it is of this life.
+/// Whether the process is of this epoch.
 fn is_of(found: &Found, epoch: Epoch) -> bool {
     found.epoch == printed(epoch)
 }
 
-/// Whether it is a life that tells of its messages.
+/// Whether the process of this epoch was seen and reports its messages.
 fn is_seen(look: &Look, epoch: Epoch) -> bool {
     look.processes.iter().any(|found| found.answer.is_ok() && is_of(found, epoch))
 }
@@ -215,7 +214,7 @@ impl Pair {
 
 impl Trip {
     fn whole(pair: Pair, asked: &Asked, answered: &Answered) -> Trip {
-        // Who wrote may look at the clock later than the other side at the message. Then nothing was left of the way.
+        // The sender may read the clock after the receiver has seen the message. Then no time is left for the way.
         let written = asked.written_ns.min(answered.seen_ns);
         let replied = answered.written_ns.min(asked.seen_ns);
         let moments =
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_that_is_told_a_look_later_is_waited_for_and_no_longer() {
+    fn a_half_may_come_one_look_later_but_no_more() {
         let mut joiner = Joiner::default();
         assert_eq!(joiner.take(&look(&[asked(0, 1000)], &[])), vec![]);
         assert_eq!(joiner.take(&look(&[asked(0, 1000), asked(1, 2000)], &[answered(0, 1000)])).len(), 1);
@@ -361,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_seen_before_its_sender_looks_at_the_clock_has_no_way_of_less_than_nothing() {
+    fn a_message_seen_before_its_sender_reads_the_clock_has_no_negative_way() {
         let late = Asked { written_ns: 1099, ..asked(0, 1000) };
         let trips = Joiner::default().take(&look(&[late], &[answered(0, 1000)]));
         assert_eq!(trips.first().map(|t| t.stages), Some(Stages::Six([40, 0, 10, 10, 40, 20])));
     }
 
     #[test]
-    fn what_cannot_be_is_counted_and_makes_no_figures() {
+    fn impossible_stamps_are_counted_and_make_no_figures() {
         let backwards = Asked { done_ns: 5, ..asked(0, 1000) };
         let endless = Asked { done_ns: u64::MAX, ..asked(1, 1000) };
         let of_no_flow = Asked { flow: 9, ..asked(u64::MAX, 1000) };
@@ -376,11 +375,11 @@ mod tests {
         let mut joiner = Joiner::default();
         assert_eq!(joiner.take(&look(&[backwards, endless, of_no_flow], &[of_answer])), vec![]);
         assert_eq!(joiner.lost, Lost { odd: 4, ..Lost::default() });
-        // One who says that it is somebody else.
+        // A process that claims to be another one.
         let lies = Stamps { so_far: 1, flows: vec![flow()], asked: vec![asked(0, 1000)], answered: vec![] };
         let look = Look { processes: vec![found(THERE, &lies)], ..Look::default() };
         assert_eq!(Joiner::default().take(&look), vec![]);
-        // An answer beyond the request, and two within it.
+        // An answer outside of the request's time, and two inside.
         let mut joiner = Joiner::default();
         let beyond = Answered { replied_ns: 1101, written_ns: 1102, ..answered(0, 1000) };
         joiner.take(&super::tests::look(&[asked(0, 1000)], &[beyond]));

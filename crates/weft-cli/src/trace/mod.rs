@@ -1,5 +1,5 @@
-//! `weft trace`: packets of weft as they go over the network, beside the processes, which notice nothing of it; or, with their help, the
-//! life of messages in stages.
+//! `weft trace`: weft's packets on the network, captured without the processes noticing; or, with `--stages`, the stages of
+//! requests, which the processes stamp themselves.
 
 mod capture;
 mod datagram;
@@ -25,43 +25,43 @@ use std::time::{Duration, Instant};
 use weft::status::{look, Look};
 use weft::Name;
 
-/// Between two looks at which ports are whose.
+/// Time between two looks for the ports of processes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Packets that are taken before anything else is looked at.
+/// Packets that are handled before anything else gets a turn.
 const AT_ONCE: usize = 256;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Told are packets in this network namespace, on all interfaces: those that are weft's, whosever they are, and what else goes to or from the \
-UDP ports of processes that `weft status` tells of. The kernel copies them: the processes do nothing for it. A run of packets that went \
-with one call is cut apart again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.
+Shows packets in this network namespace, on all interfaces: all packets of weft, and all other packets to or from the \
+UDP ports of processes that `weft status` shows. The kernel copies them: the processes do nothing for it. A run of packets that left \
+in one call is split again. Wireshark and tshark read packets of weft with contrib/wireshark/weft.lua. Ctrl-C ends it.
 
 With --stages this user's processes (all users' if root asks) stamp some of their requests themselves while this runs, about one in \
-500 where there are many: when the program called, the message was written, a poll of the other process found it, that replied, the reply \
-was written, a poll found it, and its handler had run. That takes no privilege, and works through memory as well as over UDP. One-way and tagged \
-messages are not stamped: nobody answers them. Of operations on regions it is told what they do and at which place of its owner's table the \
-region is, never a key; stamped are those that one request carries out.";
+500 where there are many. The stamps say when the program called, the message was written, a poll of the other process found it, that process \
+replied, the reply was written, a poll found it, and its handler had run. This takes no privilege, and works through memory as well as over \
+UDP. One-way and tagged messages are not stamped, since nobody answers them. Operations on regions are stamped if one request carries them out; \
+they are shown with what they do and with the region's place in its owner's table, never with a key.";
 
-/// What can be asked of `weft trace`.
+/// The arguments of `weft trace`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
     /// Only the packets from and to this process's ports, or the requests from and to it.
     pid: Option<u32>,
-    /// Tells, in place of packets, how long requests and their answers take in each of six stages. Needs no root.
+    /// Prints, in place of packets, how long requests and their answers take in each of six stages. Needs no root.
     #[arg(long, conflicts_with = "pcap")]
     stages: bool,
     /// Writes a capture for Wireshark (pcap-ng) and prints nothing; `-` for standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pcap: Option<PathBuf>,
-    /// Prints a JSON document a line for each packet or request.
+    /// Prints one JSON document per line for each packet or request.
     #[arg(long)]
     json: bool,
-    /// Ends after so many packets or requests.
+    /// Ends after this many packets or requests.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Ends after so many seconds.
+    /// Ends after this many seconds.
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 }
@@ -77,19 +77,19 @@ impl Options {
         self.duration.map(|duration| Instant::now() + duration)
     }
 
-    /// Whether the process that is asked for is there.
+    /// Checks that the process asked for is there.
     fn check(&self, look: &Look) -> Result<(), Error> {
         let is_missing = |pid: &u32| !look.processes.iter().any(|found| found.pid == Some(*pid));
         self.pid.filter(is_missing).map_or(Ok(()), |pid| {
             Err(Error::Usage {
                 cause: format!("process {pid} has no node of weft here that this user may look at"),
-                way_out: "`weft status` tells which have".to_owned(),
+                way_out: "`weft status` tells which processes have one".to_owned(),
             })
         })
     }
 }
 
-/// Tells, until there is enough or Ctrl-C.
+/// Prints until the count or the time is reached, or Ctrl-C.
 pub fn run(options: &Options) -> Result<(), Error> {
     match options.stages {
         true => stages::run(options),
@@ -153,13 +153,13 @@ fn begun(ports: &BTreeSet<u16>, pid: Option<u32>) {
     });
 }
 
-/// Takes what came. Says whether more is wanted.
+/// Takes the captured packets. Returns whether more are wanted.
 fn hear(ear: &mut Ear, out: &mut Out, ports: &BTreeSet<u16>) -> Result<bool, Error> {
     for _ in 0..AT_ONCE {
         let Some(heard) = ear.next()? else { break };
         let Some(datagram) = Datagram::read(heard.bytes) else { continue };
         let is_known = ports.contains(&datagram.from.port()) || ports.contains(&datagram.to.port());
-        // A process that has just begun is not known by its port yet.
+        // A process that has just started may have a port that is not known yet.
         if !is_known && (out.is_of_one || !datagram.is_weft()) {
             continue;
         }
@@ -172,10 +172,10 @@ fn hear(ear: &mut Ear, out: &mut Out, ports: &BTreeSet<u16>) -> Result<bool, Err
     Ok(true)
 }
 
-/// Where packets are told.
+/// The output for packets.
 struct Out {
     form: Form,
-    /// Only what is known to be of one process is told.
+    /// Whether only packets known to be of one process are printed.
     is_of_one: bool,
     left: Option<u64>,
     told: u64,
@@ -208,7 +208,7 @@ impl Out {
         Ok(Out { form, is_of_one: options.pid.is_some(), left: options.count, told: 0 })
     }
 
-    /// Tells a packet. Says whether more are wanted.
+    /// Prints a packet. Returns whether more are wanted.
     fn tell(&mut self, heard: &Heard<'_>, datagram: &Datagram<'_>, part: &[u8]) -> Result<bool, Error> {
         let &Heard { at, way, .. } = heard;
         let told = || Told::read(at, way, [datagram.from, datagram.to], part);
@@ -225,7 +225,7 @@ impl Out {
         Ok(self.left != Some(0))
     }
 
-    /// Has it all reach whoever reads.
+    /// Flushes the output.
     fn flush(&mut self) -> Result<(), Error> {
         match &mut self.form {
             Form::Pcap(capture) => capture.flush(),
@@ -234,18 +234,18 @@ impl Out {
         .map_err(cannot)
     }
 
-    /// How many there were.
+    /// Prints how many packets there were.
     fn sum(&self, missed: u32) {
         let missed = match missed {
             0 => String::new(),
-            missed => format!("; {missed} of all came too fast and were missed"),
+            missed => format!("; {missed} of all packets came too fast and were missed"),
         };
         let plural = if self.told == 1 { "" } else { "s" };
         note_line(format!("weft trace: {} packet{plural}{missed}", self.told));
     }
 }
 
-/// Why packets could not be written, to a file or to standard output.
+/// The error if packets could not be written to a file or to standard output.
 fn cannot(source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::BrokenPipe => Error::Closed,

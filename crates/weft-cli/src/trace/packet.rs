@@ -1,4 +1,4 @@
-//! A packet as it is told: in words, and for programs.
+//! A packet as it is printed: in words, and as JSON.
 
 use super::pcapng::Way;
 use serde::Serialize;
@@ -18,18 +18,18 @@ pub struct Told {
     pub to: SocketAddr,
     /// Bytes of the packet, without headers of IP and UDP.
     pub bytes: usize,
-    /// Why it is none, and then nothing follows.
+    /// The fault, if it is not a packet; the fields below are then empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub header: Option<Head>,
     pub frames: Vec<Part>,
-    /// How many of the bytes the checksum covers, if not all.
+    /// How many bytes the checksum covers, if not all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub covered: Option<usize>,
 }
 
-/// A header, as `docs/design/wire.md` has it.
+/// A header, as in `docs/design/wire.md`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Head {
     pub kind: &'static str,
@@ -71,7 +71,7 @@ pub enum Part {
 }
 
 impl Told {
-    /// Reads a packet that was seen.
+    /// Reads a captured packet.
     pub fn read(at: Duration, way: Way, [from, to]: [SocketAddr; 2], bytes: &[u8]) -> Told {
         let packet = Packet::decode_as(bytes, Integrity::Header);
         Told {
@@ -87,7 +87,7 @@ impl Told {
         }
     }
 
-    /// One line.
+    /// The packet as one line.
     pub fn in_words(&self) -> String {
         let Told { seconds, way, from, to, bytes, .. } = self;
         let way = if *way == Way::In { "in " } else { "out" };

@@ -1,5 +1,5 @@
-//! Captures as Wireshark reads them: pcap-ng (draft-ietf-opsawg-pcapng), of which three kinds of blocks are written. All numbers are
-//! little-endian, and every block is a multiple of 4 bytes.
+//! Captures for Wireshark: pcap-ng (draft-ietf-opsawg-pcapng), with three kinds of blocks. All numbers are little-endian, and the
+//! length of every block is a multiple of 4 bytes.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,19 +9,19 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Says which way round numbers are.
+/// Marks the byte order.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Packets of IP without anything ahead of them.
+/// IP packets without a link header.
 const LINK_RAW: u16 = 101;
 
-/// Options: what wrote the section, the unit of times (10 to the power of minus so much), which way a packet went.
+/// Options: the writer of the section, the unit of times (a negative power of 10), a packet's direction.
 const WRITER: u16 = 4;
 const TIME_UNIT: u16 = 9;
 const FLAGS: u16 = 2;
 const NANOSECONDS: u8 = 9;
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -34,17 +34,17 @@ pub enum Way {
 pub struct Capture<W>(W);
 
 impl<W: Write> Capture<W> {
-    /// Begins one.
+    /// Begins a capture.
     pub fn begin(mut to: W) -> io::Result<Capture<W>> {
         let mut section = BYTE_ORDER.to_le_bytes().to_vec();
         section.extend([1, 0, 0, 0]);
-        // Its length is not known.
+        // The section's length is not known.
         section.extend([0xff; 8]);
         option(&mut section, WRITER, concat!("weft ", env!("CARGO_PKG_VERSION")).as_bytes());
         option(&mut section, 0, &[]);
         block(&mut to, SECTION, &section)?;
         let mut interface = u32::from(LINK_RAW).to_le_bytes().to_vec();
-        // No packet is cut.
+        // Packets are not truncated.
         interface.extend([0; 4]);
         option(&mut interface, TIME_UNIT, &[NANOSECONDS]);
         option(&mut interface, 0, &[]);
@@ -52,7 +52,7 @@ impl<W: Write> Capture<W> {
         Ok(Capture(to))
     }
 
-    /// One packet more, with the time since 1970.
+    /// Appends a packet. `at` is the time since 1970.
     pub fn push(&mut self, at: Duration, way: Way, packet: &[u8]) -> io::Result<()> {
         let at = at.as_nanos() as u64;
         let mut body = vec![0; 4];
@@ -67,13 +67,13 @@ impl<W: Write> Capture<W> {
         block(&mut self.0, ENHANCED_PACKET, &body)
     }
 
-    /// Has all that was written reach the file.
+    /// Flushes what was written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
 }
 
-/// A block: its type, its length, what is in it, and its length once more.
+/// A block: its type, its length, its body, and its length again.
 fn block(to: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let length = (body.len() as u32 + 12).to_le_bytes();
     to.write_all(&[&kind.to_le_bytes(), &length, body, &length].concat())
@@ -100,7 +100,7 @@ mod tests {
     use weft_wire::packet::{Header, Packet, Reflected, HEADER};
     use weft_wire::{Epoch, Reason};
 
-    /// The capture that `tests/trace.rs` has tshark read, written anew with WEFT_GOLDEN=write.
+    /// The capture that tshark reads in `tests/trace.rs`; WEFT_GOLDEN=write writes it again.
     const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/wireshark/golden.pcapng");
 
     /// A packet with each frame that there is.
@@ -127,7 +127,7 @@ mod tests {
             Frame::Share { bytes: 4096 },
         ];
         vec![
-            // First, for what comes behind a packet that was known is taken for weft's without a look.
+            // This comes first: tshark takes what follows a known packet for weft's without a check.
             answering(packet(Data, &[Frame::Ping, Frame::Padding { bytes: 9 }])),
             one(Call, Frame::Hello(Hello { caller, callee, nonce, cookie: None, terms })),
             one(Answer, Frame::Cookie { nonce, cookie }),
@@ -139,12 +139,12 @@ mod tests {
             // A run that was sent with one call, and a damaged packet.
             [one(Data, Frame::Ping), one(Data, Frame::Ping)].concat(),
             damaged(packet(Data, &data)),
-            // A run of two whose checksums leave out all bytes of records but the first four.
+            // A run of two packets whose checksums cover only the first four bytes of their records.
             [records(b"loom, and weft"), records(b"weft too")].concat(),
         ]
     }
 
-    /// It gives a time stamp back, and its sender waits for the acknowledgement.
+    /// Answers a ping: it returns a time stamp, and its sender waits for the acknowledgement.
     fn answering(mut packet: Vec<u8>) -> Vec<u8> {
         let header = Packet::decode(&packet).expect("it was just made").header;
         let reflected = Some(Reflected { sent_at: 70_000, held: 250, lay: 120 });
@@ -152,7 +152,7 @@ mod tests {
         packet
     }
 
-    /// A packet with records whose checksum covers no more than the first four bytes of these.
+    /// A packet with records. Its checksum covers only the first four bytes of them.
     fn records(bytes: &[u8]) -> Vec<u8> {
         let mut packet = packet(Data, &[Frame::Ping, Frame::Records { stream: StreamId(1), offset: 0, bytes }]);
         let header = Packet::decode(&packet).expect("it was just made").header;

@@ -1,4 +1,4 @@
-//! `weft trace --stages`: where the time of requests and their answers goes, as the processes stamp it themselves while somebody looks.
+//! `weft trace --stages`: where the time of requests and their answers goes. The processes stamp them while somebody traces.
 
 use super::join::{Joiner, Lost, Pair, Trip};
 use super::table::{Ends, Line, Seen};
@@ -18,20 +18,20 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use weft::status::{trace, Found, Look, Path};
 
-/// Between two looks: often enough that little is forgotten meanwhile, and messages go on being stamped.
+/// Time between two looks: short enough that few stamps are lost, and that processes go on stamping.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The same while nothing was stamped for [`QUIET_LOOKS`] looks. Messages go on being stamped for 2 s.
+/// The same after [`QUIET_LOOKS`] looks without stamps. Processes go on stamping for 2 s after a look.
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 const QUIET_LOOKS: u32 = 40;
 
-/// Pairs whose ends are remembered in words; then they are asked for again.
+/// Pairs whose names are cached; beyond that they are looked up again.
 const ENDS_MOST: usize = 1024;
 
-/// Looks at the clock of one trip.
+/// Readings of the clock per trip.
 const STAMPS: f64 = 7.0;
 
-/// Tells, until there is enough or Ctrl-C.
+/// Prints until the count or the time is reached, or Ctrl-C.
 pub fn run(options: &Options) -> Result<(), Error> {
     let interrupt = Interrupt::watch(|| ())?;
     let mut looker = Looker::start(trace)?;
@@ -62,13 +62,13 @@ struct Tracer<'a> {
     seen: Seen,
     ends: BTreeMap<Pair, Ends>,
     told: u64,
-    /// Looks in a row that brought no request.
+    /// Looks in a row without a request.
     quiet: u32,
-    /// Nodes that do not say what is wanted: of each it is said once why.
+    /// Nodes without stamps, for which the reason was printed once.
     silent: BTreeSet<String>,
-    /// Who has another clock than who: each is said once.
+    /// Pairs of processes with different clocks, which were printed once.
     two_clocks: BTreeSet<(String, String)>,
-    /// Requests of all processes that had ended without a reply, at the first look and at the last one.
+    /// Requests of all processes that ended without a reply, at the first and the last look.
     unreplied: Option<[u64; 2]>,
     is_begun: bool,
 }
@@ -102,7 +102,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Takes a look. Says whether more is wanted.
+    /// Takes a look. Returns whether more are wanted.
     fn take(&mut self, look: &Look) -> Result<bool, Error> {
         self.begin(look)?;
         self.complain(look)?;
@@ -129,7 +129,7 @@ impl<'a> Tracer<'a> {
         Ok(true)
     }
 
-    /// What is said at the first look.
+    /// Prints the first lines, at the first look.
     fn begin(&mut self, look: &Look) -> Result<(), Error> {
         if std::mem::replace(&mut self.is_begun, true) {
             return Ok(());
@@ -141,13 +141,13 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Says why a process tells nothing.
+    /// Prints why a process gives no stamps.
     fn complain(&mut self, look: &Look) -> Result<(), Error> {
         self.silent.retain(|epoch| look.processes.iter().any(|found| found.epoch == *epoch));
         for found in &look.processes {
             let why = match &found.answer {
                 Err(silence) => silence.to_string(),
-                // One that computes has not heard yet; one that polls would have.
+                // A process that computes may not have noticed the tracer yet; one that polls has.
                 Ok(process)
                     if process.bundles.iter().any(|bundle| bundle.is_stamping) || process.bundles.is_empty() =>
                 {
@@ -162,7 +162,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Says that two processes have different clocks, if so.
+    /// Prints, once, that two processes have different clocks.
     fn compare_clocks(&mut self, trip: &Trip, ends: &Ends) -> Result<(), Error> {
         if self.two_clocks.len() >= ENDS_MOST {
             self.two_clocks.clear();
@@ -177,14 +177,14 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Writes a line to standard error. The drawing would be counted from below it, so it goes away; the next one follows.
+    /// Writes a line to standard error. It first removes the drawing, whose place would change; the next look draws it again.
     fn note(&mut self, line: &str) -> Result<(), Error> {
         print(self.up())?;
         note_line(line);
         Ok(())
     }
 
-    /// Who the two are, unless others are wanted only.
+    /// The names of the two endpoints. `None` if another process was asked for.
     fn ends_of(&mut self, trip: &Trip, look: &Look) -> Option<Ends> {
         if let Some(ends) = self.ends.get(&trip.pair) {
             return Some(ends.clone());
@@ -207,14 +207,14 @@ impl<'a> Tracer<'a> {
         Some(ends)
     }
 
-    /// Draws the figures in place of those before, on a terminal.
+    /// On a terminal, replaces the last drawing of the figures.
     fn draw(&mut self) -> Result<(), Error> {
         if !self.is_live {
             return Ok(());
         }
         let size = tcgetwinsize(io::stdout()).ok();
         let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
-        // A line less than there are: the cursor stands in it.
+        // One line less than the terminal has: the cursor is in the last one.
         let lines: Vec<String> =
             self.text().lines().take(usize::saturating_sub(rows, 1)).map(|l| cut(l, columns)).collect();
         let mut text = self.up();
@@ -223,7 +223,7 @@ impl<'a> Tracer<'a> {
         print(text)
     }
 
-    /// What takes the cursor to the beginning of the last drawing, and that away. The terminal may have shown a key where the cursor was.
+    /// Moves the cursor to the beginning of the last drawing and clears it. The terminal may have echoed a key at the cursor.
     fn up(&mut self) -> String {
         match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -237,17 +237,17 @@ impl<'a> Tracer<'a> {
         figures.iter().for_each(|figures| _ = writeln!(text, "{}", figures.text()));
         if figures.iter().any(|figures| figures.is_half()) {
             text.push_str(
-                "who is not seen here tells no stages: it is on another host, of another user, without a helper, or in another time \
-                 namespace\n",
+                "stages of a process that is not seen here are unknown: it is on another host, of another user, without a helper, or in another \
+                 time namespace\n",
             );
         }
         if figures.is_empty() {
-            text.push_str("no request was stamped and answered yet\n");
+            text.push_str("no request has been stamped and answered yet\n");
         } else {
             let clock = clock_ns();
             let _ = writeln!(
                 text,
-                "a look at the clock takes {}, and there are seven in a round trip: {}",
+                "reading the clock takes {}, seven times per round trip: {}",
                 ns(clock),
                 ns(STAMPS * clock)
             );
@@ -257,12 +257,12 @@ impl<'a> Tracer<'a> {
         }
         text.push_str(&lost(&self.joiner.lost));
         if self.seen.left_out > 0 {
-            let _ = writeln!(text, "{} requests of more endpoints than are told apart", self.seen.left_out);
+            let _ = writeln!(text, "{} requests of further pairs of endpoints", self.seen.left_out);
         }
         text
     }
 
-    /// The figures at the end.
+    /// Prints the figures at the end.
     fn finish(mut self) -> Result<(), Error> {
         let text = if self.options.json {
             let mut lines = String::new();
@@ -278,12 +278,12 @@ impl<'a> Tracer<'a> {
         if self.seen.is_empty() {
             let unreplied = self.unreplied.map_or(0, |[first, last]| last.saturating_sub(first));
             note_line(match unreplied {
-                0 => "weft trace: no request was answered meanwhile. Told are requests between processes that `weft status` tells of and \
-                      that poll; one-way and tagged messages are not stamped"
+                0 => "weft trace: no request was answered meanwhile. Only requests between polling processes that `weft status` shows \
+                      are traced; one-way and tagged messages are not stamped"
                     .to_owned(),
                 n => format!(
-                    "weft trace: {n} requests ended meanwhile without a reply of their handlers, and none with one. Stages are told of \
-                     requests that handlers reply to: have them call `reply`"
+                    "weft trace: {n} requests ended meanwhile without a reply of their handlers, and none with one. Only requests \
+                     that a handler replies to have stages: let it call `reply`"
                 ),
             });
         }
@@ -294,14 +294,14 @@ impl<'a> Tracer<'a> {
 /// The path of requests that go through the daemon.
 const BY_DAEMON: &str = "weftd";
 
-/// How many requests ended so far though their handlers did not reply.
+/// How many requests have ended so far without a reply from their handlers.
 fn unreplied(look: &Look) -> u64 {
     let bundles =
         look.processes.iter().filter_map(|found| found.answer.as_ref().ok()).flat_map(|process| &process.bundles);
     bundles.map(|bundle| bundle.counters.ended).sum()
 }
 
-/// How who asks reaches who answers.
+/// The path from the requester to the replier.
 fn path(asker: Option<&Found>, answerer: &str) -> &'static str {
     let bundles = asker.and_then(|found| found.answer.as_ref().ok()).into_iter().flat_map(|process| &process.bundles);
     match bundles.flat_map(|bundle| &bundle.peers).find(|peer| peer.epoch == answerer).map(|peer| peer.path) {
@@ -321,8 +321,8 @@ fn lost(lost: &Lost) -> String {
         }
     };
     say(one_sided, "that only one of the two stamped: its window was open when the other's was not");
-    say(odd, "whose stamps cannot be");
-    say(missed, "stamped and forgotten before they were told");
+    say(odd, "with impossible stamps");
+    say(missed, "stamped, but forgotten before they were read");
     text
 }
 
@@ -331,12 +331,12 @@ fn json(value: &impl Serialize) -> Result<String, Error> {
     Ok(text + "\n")
 }
 
-/// As much of a line as there are columns.
+/// As much of a line as fits into the columns.
 fn cut(line: &str, columns: usize) -> String {
     line.chars().take(columns).collect()
 }
 
-/// What a look at the clock takes here.
+/// How long it takes to read the clock here.
 fn clock_ns() -> f64 {
     const LOOKS: u32 = 1000;
     let begin = Instant::now();

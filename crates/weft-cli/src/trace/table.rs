@@ -1,4 +1,4 @@
-//! What stages take, over many requests: as a table, and as JSON.
+//! The durations of stages over many requests: as a table, and as JSON.
 
 use super::join::{Pair, Stages, Trip};
 use crate::bench::table::{self, ns, right};
@@ -7,13 +7,13 @@ use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, VecDeque};
 use weft::status::Operation;
 
-/// Trips of a pair that figures are of, the last ones.
+/// The figures of a pair are of this many last trips.
 const KEPT_MOST: usize = 1 << 14;
 
-/// Pairs that are told apart.
+/// The most pairs with figures of their own.
 const PAIRS_MOST: usize = 64;
 
-/// The stages, each from the end of the one before it: what they are called, for programs, and what they end with.
+/// The stages, each from the end of the one before: the name in JSON, the name in the table, and the event that ends it.
 const SIX: [(&str, &str, &str); 6] = [
     ("send", "sending", "from the call to the message written"),
     ("there", "on its way", "until a poll there finds it"),
@@ -23,11 +23,11 @@ const SIX: [(&str, &str, &str); 6] = [
     ("take", "taken", "until its handler has run"),
 ];
 
-/// The same where who answers is not seen.
+/// The same if the replier is not seen.
 const THREE: [(&str, &str, &str); 3] =
     [SIX[0], ("away", "away", "until a poll here finds the reply: there, handled, back"), SIX[5]];
 
-/// What is told of a request as one line of JSON.
+/// A request as one line of JSON.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
     kind: &'static str,
@@ -46,12 +46,12 @@ pub struct Line<'a> {
     round_trip_ns: u64,
 }
 
-/// As a map, the stages one after the other.
+/// A map with the stages in order.
 fn in_order<S: Serializer>(stages: &[(&'static str, u64)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(stages.iter().copied())
 }
 
-/// Who sends requests to whom, in words.
+/// The names of requester and replier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ends {
     pub from: String,
@@ -84,14 +84,14 @@ fn names(stages: &Stages) -> &'static [(&'static str, &'static str, &'static str
     }
 }
 
-/// Which requests are told together: who sends them to whom, and what they do to which region.
+/// Requests that share figures: the pair, and what they do to which region.
 type Kind = (Pair, Option<Operation>, Option<u32>);
 
-/// All that was seen.
+/// All trips so far.
 #[derive(Debug, Default)]
 pub struct Seen {
     pairs: BTreeMap<Kind, Flow>,
-    /// Trips of pairs beyond those that are told apart.
+    /// Trips of pairs beyond [`PAIRS_MOST`].
     pub left_out: u64,
 }
 
@@ -112,7 +112,7 @@ impl Seen {
         }
         let flow = self.pairs.entry(kind);
         let flow = flow.or_insert_with(|| Flow { ends: ends.clone(), all: 0, last: VecDeque::new() });
-        // One that is seen no more, or now is: figures are of one kind.
+        // The replier is no longer seen, or is seen from now on: keep figures of one kind.
         if flow.last.back().is_some_and(|last| last.stages.each().len() != trip.stages.each().len()) {
             flow.last.clear();
             flow.all = 0;
@@ -128,7 +128,7 @@ impl Seen {
         self.pairs.is_empty()
     }
 
-    /// Figures of each pair, those with most requests first.
+    /// The figures of each pair, those with most requests first.
     pub fn figures(&self) -> Vec<Figures<'_>> {
         let mut figures: Vec<Figures<'_>> = self.pairs.values().filter_map(Flow::figures).collect();
         figures.sort_by_key(|f| std::cmp::Reverse(f.n));
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// What many took.
+/// The distribution of durations.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Times {
     median_ns: f64,
@@ -148,7 +148,7 @@ impl Times {
     fn of(ns: impl Iterator<Item = u64>) -> Times {
         let mut ns: Vec<u64> = ns.collect();
         ns.sort_unstable();
-        // The least of them that so many in a hundred do not exceed.
+        // The percentile: the smallest duration that this many in a hundred do not exceed.
         let at =
             |percent: usize| ns.get((percent * ns.len()).div_ceil(100).saturating_sub(1)).map_or(0.0, |ns| *ns as f64);
         let mean_ns = ns.iter().map(|ns| *ns as f64).sum::<f64>() / ns.len().max(1) as f64;
@@ -181,12 +181,12 @@ pub struct Figures<'a> {
     /// Requests so far; the figures are of the last 16,384 of them.
     n: u64,
     stages: Vec<Row>,
-    /// The sums of the stages' columns.
+    /// The sums of the columns over the stages.
     sum_of_medians_ns: f64,
     sum_of_means_ns: f64,
-    /// From the call to the end of the reply's handler, as who asked measured it.
+    /// From the call to the end of the reply's handler, as the requester measured it.
     round_trip: Times,
-    /// The sum by the round trip: of the means, and of the medians.
+    /// The sum divided by the round trip: of the means, and of the medians.
     ratio: f64,
     ratio_of_medians: f64,
 }
@@ -223,7 +223,7 @@ impl Flow {
 }
 
 impl Figures<'_> {
-    /// As a title and a table.
+    /// The figures as a title and a table.
     pub fn text(&self) -> String {
         let Figures { from, to, path, n, operation, region, .. } = self;
         let what = match operation {
@@ -266,7 +266,7 @@ impl Figures<'_> {
             right(ns(p99_ns)),
             right(ns(mean_ns)),
             right(percent(1.0)),
-            Cell::new("as who asked measured it"),
+            Cell::new("as the requester measured it"),
         ]);
         table
     }
@@ -276,7 +276,7 @@ impl Figures<'_> {
         self.path
     }
 
-    /// Whether who answers is not seen here.
+    /// Whether the replier is not seen here.
     pub fn is_half(&self) -> bool {
         self.stages.len() == THREE.len()
     }

@@ -35,19 +35,19 @@ use table::{Direction, Document};
 /// What is said at the end of `--help`.
 const HELP: &str = "\
 Each value may be given once, or twice with a / between: from A to B, and from B to A. `--loss 5%/0` loses nothing on the way back. \
-What a frame has to suffer is drawn by lot from the seed and the frame's number: the same frames suffer the same again.
+The faults of a frame are random, but depend only on the seed and the frame's number: another run gives the same frames the same faults.
 
-With --here and --there two hosts are made for the two commands, with the wire between them, and removed at the end; that needs root, \
-and `ip` of iproute2. A is then 10.77.0.1 (fd77::1), B is 10.77.0.2 (fd77::2). The one there begins half a second earlier and is ended when the one here has ended, \
-whose exit status is that of the wire:
+With --here and --there, the wire makes two hosts for the two commands and removes them at the end; this needs root, and `ip` of iproute2. \
+A is then 10.77.0.1 (fd77::1), B is 10.77.0.2 (fd77::2). The command of --there begins half a second earlier and is ended after the one of \
+--here, whose exit status is that of the wire:
 
   weft wire --loss 5% --delay 10ms --there 'weft serve --port 7000' --here 'weft ping -c 10 10.77.0.2:7000'
 
-Else A and B are interfaces of this network namespace that lead to the two hosts and have no addresses themselves. Offloads of theirs \
-are switched off while the wire is there. Where a host's own end of a veth pair leaves frames to be cut up (`dropped as merged` in the \
-table), type there `ip link set IF gso_max_segs 1`.
+Without them, A and B are interfaces of this network namespace that lead to the two hosts and have no addresses themselves. Their offloads \
+are off while the wire runs. If a host's end of a veth pair sends unsegmented frames (`dropped as merged` in the table), type \
+`ip link set IF gso_max_segs 1` there.
 
-A scenario is a file of TOML with the same words, and with changes at times after the beginning:
+A scenario is a TOML file with the same words, and with changes at times after the beginning:
 
   seed = 7
   delay = \"200us\"
@@ -56,7 +56,7 @@ A scenario is a file of TOML with the same words, and with changes at times afte
   at = \"2s\"
   rate = \"100Mbit\"
 
-At the end, Ctrl-C or SIGTERM, it tells what it did to how many frames.";
+At the end, or on Ctrl-C or SIGTERM, it prints how many frames it treated in which way.";
 
 /// What can be asked of `weft wire`.
 #[derive(Clone, Debug, clap::Args)]
