@@ -1,4 +1,4 @@
-//! How processes and jobs end, and what is told of it.
+//! How processes and jobs end, and how this is reported.
 
 use super::ranks::Rank;
 use crate::error::Error;
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The exit status after `--timeout`, as timeout(1) has it.
+/// The exit status after `--timeout`, as with timeout(1).
 const TIMED_OUT: u8 = 124;
 
-/// The exit status if the job went wrong and no process says how.
+/// The exit status if the job went wrong but no process gives a status.
 const WRONG: u8 = 1;
 
 /// How a process ended.
@@ -22,7 +22,7 @@ pub enum How {
 }
 
 impl How {
-    /// Whether neither the rank gave up by this, nor the launcher asked for it.
+    /// Whether neither the rank itself nor the launcher caused this end.
     pub fn is_from_elsewhere(self) -> bool {
         let How::Signal { number, .. } = self else { return false };
         let signal = Signal::try_from(number).ok();
@@ -31,10 +31,10 @@ impl How {
         })
     }
 
-    /// As shells tell it.
+    /// The exit status, as shells report it.
     fn exit_status(self) -> u8 {
         match self {
-            // A process has a byte of it. What failed is not to look as if it had not.
+            // A process has only one byte of status, and a failure must not become 0.
             How::Status(status) => (status as u8).max(u8::from(status != 0)),
             How::Signal { number, .. } => 128u8.saturating_add(number as u8),
         }
@@ -58,13 +58,13 @@ pub enum Cause {
     Failed(u32, How),
     /// A rank asked for the end of the job, with this status.
     Asked(u32, i32),
-    /// The first rank ended while the second waited for what it gives.
+    /// The first rank ended while the second waited for its contribution.
     Absent(u32, u32),
-    /// A rank said what no weft says.
+    /// A rank sent an invalid message.
     Nonsense(u32),
     Interrupted,
     TimedOut(Duration),
-    /// Standard output cannot be written any more.
+    /// Standard output can no longer be written.
     Closed(Errno),
 }
 
@@ -78,7 +78,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What the shell and the user are told.
+    /// The result for the shell and the user.
     pub fn verdict(&self) -> Result<(), Error> {
         let Some(cause) = self.cause else { return Ok(()) };
         let failed = |status: u8, cause: String| Err(Error::Job { cause, status });
@@ -94,13 +94,16 @@ impl Ended {
             Cause::Absent(rank, waiting) => failed(
                 WRONG,
                 format!(
-                    "{} ended and took no part in what rank {waiting} waits for; all ranks have to join",
+                    "{} ended and took no part in what rank {waiting} waits for; all ranks must join",
                     self.who(rank)
                 ),
             ),
             Cause::Nonsense(rank) => failed(
                 WRONG,
-                format!("{} said to the launcher what no weft says; is it of another version?", self.who(rank)),
+                format!(
+                    "{} sent an invalid message to the launcher; does it use another version of weft?",
+                    self.who(rank)
+                ),
             ),
             Cause::TimedOut(limit) => {
                 let running = self.ranks.iter().filter(|rank| rank.was_ended).count();
@@ -112,7 +115,7 @@ impl Ended {
         }
     }
 
-    /// The exit status that the verdict gives.
+    /// The exit status that goes with the verdict.
     pub fn exit_status(&self) -> u8 {
         self.verdict().map_or_else(|error| error.exit_status(), |()| 0)
     }

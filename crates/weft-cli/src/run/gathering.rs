@@ -1,6 +1,6 @@
-//! What the ranks give for all others to have, and the sockets by which they say so.
+//! The data that each rank contributes for all others, and the sockets that carry it.
 //!
-//! What a rank says is checked: it is a program of the user's, and may be of another version of weft.
+//! A rank's messages are checked: it is a user's program, and may use another version of weft.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,26 +10,26 @@ use weft_wire::job::{push_gift, Head, GIFT_MOST, HEAD_BYTES};
 /// One rank's side of the socket.
 #[derive(Debug)]
 pub struct Talk {
-    /// `None` once the rank has closed it, or has said nonsense.
+    /// `None` once the rank has closed it, or has sent an invalid message.
     pub socket: Option<UnixStream>,
-    /// The beginning of a message.
+    /// An incomplete message.
     input: Vec<u8>,
-    /// What it gave, until everybody has given.
+    /// Its contribution, until all ranks have given theirs.
     gift: Option<Vec<u8>>,
-    /// What it is told, and how much of it it has.
+    /// The answer to it, and how much of it was written.
     answer: Option<(Arc<[u8]>, usize)>,
 }
 
-/// What a rank said.
+/// The content of a rank's message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// Nothing new for the job.
+    /// Nothing of interest to the job.
     Nothing,
-    /// It has given.
+    /// The rank has contributed.
     Gave,
     /// The job is to end with this status.
     Exit(i32),
-    /// What no weft says.
+    /// An invalid message.
     Nonsense,
 }
 
@@ -47,7 +47,7 @@ impl Talk {
         self.answer.is_some()
     }
 
-    /// Reads what there is, up to the end of one message.
+    /// Reads what is there, up to the end of one message.
     pub fn hear(&mut self) -> Said {
         let wanted = match self.head() {
             Some(Some(Head::Give(bytes))) => HEAD_BYTES + bytes as usize,
@@ -67,7 +67,7 @@ impl Talk {
         self.understand()
     }
 
-    /// The head of the message that comes, if that is there: `Some(None)` if it is none.
+    /// The head of the next message, if it has arrived: `Some(None)` if it is invalid.
     fn head(&self) -> Option<Option<Head>> {
         self.input.first_chunk().map(|head| Head::from_bytes(*head))
     }
@@ -89,7 +89,7 @@ impl Talk {
         }
     }
 
-    /// Writes as much of the answer as the rank takes.
+    /// Writes as much of the answer as the socket takes.
     pub fn tell(&mut self) {
         while let (Some((answer, told)), Some(socket)) = (&mut self.answer, &mut self.socket) {
             match socket.write(&answer[*told..]) {
@@ -102,12 +102,12 @@ impl Talk {
                 self.answer = None;
             }
         }
-        // A rank that has closed the socket wants no answer.
+        // A rank that has closed the socket needs no answer.
         self.answer = None;
     }
 }
 
-/// If every rank has given, tells each what all gave.
+/// Once every rank has contributed, starts the answers: each gets all contributions.
 pub fn settle<'a>(talks: impl Iterator<Item = &'a mut Talk>) {
     let mut talks: Vec<&mut Talk> = talks.collect();
     if !talks.iter().all(|talk| talk.has_given()) {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn gifts_that_come_byte_by_byte_are_told_to_all_once_all_have_given() {
+    fn contributions_that_come_byte_by_byte_go_to_all_once_all_have_given() {
         let (mut first, mut one) = talk();
         let (mut second, mut other) = talk();
         for byte in [&Head::Give(3).to_bytes()[..], b"abc"].concat() {

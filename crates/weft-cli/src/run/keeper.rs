@@ -1,8 +1,9 @@
-//! The keeper: a process that ends what a killed launcher leaves.
+//! The keeper: a process that ends the processes that a killed launcher leaves.
 //!
-//! The kernel ends the ranks with their launcher, but not what ranks have started. So each rank leads a process group, and the keeper
-//! knows the groups. It reads them from a pipe; if that ends without the word that all is over, the launcher was killed, and the keeper
-//! kills the groups. The launcher reaps no rank before its end, so the number of a group is nobody else's until then.
+//! The kernel ends the ranks together with their launcher, but not the processes that ranks have started. So each rank leads a
+//! process group, and the keeper knows the groups. It reads them from a pipe. If the pipe ends without [`OVER`], the launcher was
+//! killed, and the keeper kills the groups. The launcher reaps no rank before its own end, so until then no other process group
+//! gets the same number.
 
 use crate::child::{myself, Owned};
 use crate::error::Error;
@@ -12,26 +13,26 @@ use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Stdio};
 
-/// The word that all is over.
+/// The message that the job is over.
 const OVER: &str = "over";
 
 /// The launcher's side.
 #[derive(Debug)]
 pub struct Keeper {
     pipe: ChildStdin,
-    /// Reaped when this goes.
+    /// Reaped when this is dropped.
     _child: Owned,
 }
 
 impl Keeper {
-    /// Starts it.
+    /// Starts the keeper.
     pub fn start() -> Result<Keeper, Error> {
         let mut command = myself()?;
-        // A group of its own: what is meant for the launcher's group is not for it.
+        // In a group of its own: signals to the launcher's group must not reach it.
         command.arg("run-keeper").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|source| Error::System {
-            what: "start the process that ends what a killed job leaves",
+            what: "start the process that cleans up after a killed job",
             source,
             way_out: "Raise the limit of processes (ulimit -u), or end some",
         })?;
@@ -40,12 +41,12 @@ impl Keeper {
         Ok(Keeper { pipe, _child: child })
     }
 
-    /// Tells it of a group. The keeper is gone only if somebody killed it; then the kernel still ends the ranks themselves.
+    /// Tells it a group. The keeper can be gone only if it was killed; then the kernel still ends the ranks themselves.
     pub fn knows(&mut self, group: Pid) {
         let _ = writeln!(self.pipe, "{}", group.as_raw_nonzero());
     }
 
-    /// All groups have ended.
+    /// Tells it that all groups have ended.
     pub fn let_go(mut self) {
         let _ = writeln!(self.pipe, "{OVER}");
     }
@@ -62,7 +63,7 @@ pub fn run_keeper() -> Result<(), Error> {
         groups.extend(line.parse().ok().and_then(Pid::from_raw));
     }
     for group in groups {
-        // It fails if all of the group have ended.
+        // This fails if the whole group has ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
     Ok(())

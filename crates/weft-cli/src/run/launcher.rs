@@ -1,4 +1,4 @@
-//! The launcher: starts the ranks, and goes on until the last one has ended.
+//! The launcher: starts the ranks, and runs until the last one has ended.
 
 use super::end::{Cause, Ended, How};
 use super::gathering::{settle, Said};
@@ -20,19 +20,19 @@ use std::path::Path;
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
-/// Time that ranks get to end by themselves after they were asked to.
+/// Time for ranks to end by themselves after they were asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Time that output may take to come after the last rank has ended: somebody else may have a rank's pipe.
+/// Time for output to arrive after the last rank has ended: another process may hold a rank's pipe.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The longest sleep without a reason. Not needed for anything that is known.
+/// The longest sleep without a reason. A safety net: no known case needs it.
 const SLEEP_MOST: Duration = Duration::from_secs(60);
 
-/// Bytes that are read from a rank's pipe at once.
+/// Bytes to read from a rank's pipe at once.
 const PIECE: usize = 16 << 10;
 
-/// How often a launcher in the background looks whether it may read from the terminal.
+/// How often a launcher in the background checks whether it may read from the terminal.
 const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
 
 /// A job that runs.
@@ -47,16 +47,16 @@ pub struct Launcher {
     began: Instant,
     timeout: Option<Duration>,
     cause: Option<Cause>,
-    /// When the ranks are killed that were asked to end.
+    /// When the ranks that were asked to end are killed.
     kill_at: Option<Instant>,
     /// When the last rank had ended.
     last_end: Option<Instant>,
 }
 
-/// What can be waited for.
+/// What the launcher waits for.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The end that somebody asks for, and room for output: each turn looks at these.
+    /// A request to end, or room for output: each turn checks these.
     Turn,
     Output(usize),
     Errors(usize),
@@ -107,7 +107,7 @@ impl Launcher {
         Ok(launcher)
     }
 
-    /// Goes on until all has ended and is printed.
+    /// Runs until all ranks have ended and all output is printed.
     pub fn run(mut self) -> Ended {
         while !self.is_over() {
             self.wait().into_iter().for_each(|source| self.serve(source));
@@ -123,8 +123,8 @@ impl Launcher {
         self.complaints.write_some();
         let time = self.began.elapsed();
         let ended = Ended { program: self.program, ranks: self.ranks, cause: self.cause, time };
-        // Their groups are gone when the ranks are dropped; a keeper that is told so before would not end what is left if this process
-        // were killed now.
+        // Dropping the ranks removes their groups. Kill the groups' remaining processes before telling the keeper, which would
+        // otherwise not clean up if this process were killed now.
         ended.ranks.iter().for_each(Rank::end_rest);
         if let Some(keeper) = self.keeper.take() {
             keeper.let_go();
@@ -136,7 +136,7 @@ impl Launcher {
         let Some(last_end) = self.last_end else { return false };
         let is_silent = self.ranks.iter().all(|rank| rank.output.from.is_none() && rank.errors.from.is_none());
         let is_printed = self.screen.pending().is_empty() && self.complaints.pending().is_empty();
-        // A slow reader does not delay the end once it was asked for.
+        // After a request to end, a slow reader does not delay the end.
         let is_late = last_end.elapsed() >= LAST_WORDS && (is_printed || self.interrupt.came());
         is_silent && is_printed || is_late
     }
@@ -148,7 +148,7 @@ impl Launcher {
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let now = Instant::now();
         let most = self.until().map_or(SLEEP_MOST, |at| at.saturating_duration_since(now)).min(SLEEP_MOST);
-        // Interrupted by a signal or not: the next turn looks again.
+        // Even if a signal interrupted it: the next turn looks again.
         let _ = poll(&mut fds, Some(&timespec(most)));
         let ready = watched.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
         ready.map(|((source, ..), _)| *source).collect()
@@ -180,7 +180,7 @@ impl Launcher {
         watched
     }
 
-    /// When something is due that no descriptor tells of.
+    /// When something is due that no descriptor announces.
     fn until(&self) -> Option<Instant> {
         let timeout = self.timeout.filter(|_| self.cause.is_none()).and_then(|time| self.began.checked_add(time));
         [timeout, self.kill_at, self.last_end.map(|at| at + LAST_WORDS)].into_iter().flatten().min()
@@ -210,20 +210,21 @@ impl Launcher {
         if !self.ranks[rank].look() {
             return;
         }
-        // What it said last counts: it may have asked for the end of the job, with another status.
+        // Read its last message first: it may have asked for the end of the job with another status.
         self.hear(rank);
         if let Some((how, _)) = self.ranks[rank].end.filter(|(how, _)| *how != How::Status(0)) {
             self.find_cause(rank, how);
         }
         if self.ranks.iter().all(|rank| rank.end.is_some()) {
             self.last_end = Some(Instant::now());
-            // What they started and left would keep their pipes open.
+            // Processes that the ranks left behind would keep the ranks' pipes open.
             self.ranks.iter().for_each(Rank::end_rest);
         }
     }
 
-    /// A rank failed. The first one is the cause, but for one: a rank with much memory that was killed ends after others have noticed and
-    /// given up, so a signal that we have not sent goes before a status. An abort does not: others give up by it.
+    /// A rank failed. The first failure is the cause, with one exception. A killed rank with much memory ends late, after others
+    /// have noticed and given up; so a signal that the launcher did not send takes precedence over a status. An abort does not,
+    /// since ranks give up by it.
     fn find_cause(&mut self, rank: usize, how: How) {
         let gave_up = matches!(self.cause, Some(Cause::Failed(_, How::Status(_))));
         if gave_up && self.kill_at.is_some() && how.is_from_elsewhere() {
@@ -233,7 +234,7 @@ impl Launcher {
         self.end_all(Cause::Failed(rank as u32, how));
     }
 
-    /// Looks for reasons to end the job that no single rank tells of.
+    /// Checks for reasons to end the job that do not come from a single rank.
     fn judge(&mut self) {
         self.screen.write_some();
         self.complaints.write_some();
@@ -253,7 +254,7 @@ impl Launcher {
         }
     }
 
-    /// Asks all ranks to end. The first cause counts.
+    /// Asks all ranks to end. The first cause is kept.
     fn end_all(&mut self, cause: Cause) {
         if self.cause.is_none() {
             self.cause = Some(cause);
@@ -270,7 +271,7 @@ impl Launcher {
     }
 }
 
-/// Prints what a rank's pipe has.
+/// Prints what is in a rank's pipe.
 fn pass_on<R: Read>(pipe: &mut Pipe<R>, to: &mut Outlet) {
     let mut piece = [0; PIECE];
     let Some(from) = &mut pipe.from else { return };
@@ -285,11 +286,11 @@ fn pass_on<R: Read>(pipe: &mut Pipe<R>, to: &mut Outlet) {
     }
 }
 
-/// Hands on what is typed, because rank 0 is not in the terminal's foreground. Ends with this process, or when rank 0 reads no more.
+/// Passes the terminal's input on, because rank 0 is not in the foreground. Ends with this process, or when rank 0 stops reading.
 fn feed(mut to: ChildStdin) {
     let mut piece = [0; PIECE];
     loop {
-        // Reading from the background would stop this process.
+        // Reading in the background would stop this process.
         while tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) {
             std::thread::sleep(FOREGROUND_EVERY);
         }

@@ -1,22 +1,22 @@
-//! The output of one rank, cut into lines with the rank in front.
+//! The output of one rank, split into lines with a prefix.
 
 use super::outlet::Outlet;
 
 /// A longer line is printed in pieces.
 const LINE_MOST: usize = 16 << 10;
 
-/// Colours of ranks on a terminal: those that can be read on black and on white.
+/// Colours of ranks on a terminal, readable on black and on white.
 const COLOURS: [u8; 6] = [36, 32, 33, 35, 34, 31];
 
 /// One stream of a rank.
 #[derive(Debug)]
 pub struct Lines {
     prefix: Vec<u8>,
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     begun: Vec<u8>,
 }
 
-/// What stands in front of lines.
+/// The prefix of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefix {
     Nothing,
@@ -34,7 +34,7 @@ impl Lines {
         Lines { prefix: prefix.into_bytes(), begun: Vec::new() }
     }
 
-    /// Prints the lines that these bytes end, and keeps the rest.
+    /// Prints the lines that are complete now, and keeps the rest.
     pub fn take(&mut self, mut bytes: &[u8], to: &mut Outlet) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             let (line, rest) = bytes.split_at(end + 1);
@@ -48,7 +48,7 @@ impl Lines {
         }
     }
 
-    /// Prints what has no end: nothing more comes, or not soon.
+    /// Prints an incomplete line: its end does not come, or not soon.
     pub fn end(&mut self, to: &mut Outlet) {
         if !self.begun.is_empty() {
             to.push(&[&self.prefix, &self.begun, b"\n"]);

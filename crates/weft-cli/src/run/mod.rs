@@ -1,7 +1,7 @@
 //! `weft run`: processes of this machine as one job.
 //!
-//! The launcher is one thread around one `poll`: over the ranks' output, their sockets and their ends. Nothing of a job outlives it, as
-//! `ranks.rs` and `keeper.rs` say.
+//! The launcher is one thread with one `poll` over the ranks' output, their sockets and their ends. No process outlives the job, as
+//! `ranks.rs` and `keeper.rs` explain.
 
 mod end;
 mod gathering;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weft_wire::job::SIZE_MOST;
 
-/// What can be typed.
+/// The arguments of `weft run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each process has its rank in WEFT_RANK and their number in WEFT_SIZE. Output comes line by line, with the rank in front; standard input \
@@ -66,9 +66,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return Err(usage(format!("{} processes are more than a job may have", options.ranks), way_out));
     }
     let program = program::find(&options.program)?;
-    // Before it takes minutes.
+    // Fail now, not after the job has run for minutes.
     let mut report = options.json.as_deref().map(report::File::create).transpose()?;
-    // A second Ctrl-C ends this process, and with it the ranks.
+    // A second Ctrl-C ends this process, and the kernel then ends the ranks.
     let interrupt = Interrupt::watch(|| {})?;
     let ended = Launcher::start(options, &program, interrupt)?.run();
     if let Some(report) = &mut report {

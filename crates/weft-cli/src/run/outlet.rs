@@ -1,15 +1,15 @@
-//! Standard output or standard error of the launcher. Written only as far as it takes, so that a slow reader holds up the ranks' output and
-//! nothing else: the launcher still hears Ctrl-C.
+//! Standard output or standard error of the launcher. Writes never block: a slow reader delays the ranks' output and nothing else,
+//! and the launcher still reacts to Ctrl-C.
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{write, Errno};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Above so many bytes that were not written the ranks' output is left in their pipes.
+/// With more unwritten bytes than this, the ranks' output stays in their pipes.
 const PENDING_MOST: usize = 64 << 10;
 
-/// Bytes that a pipe takes at once when it can be written to (PIPE_BUF).
+/// Bytes that a writable pipe takes at once (PIPE_BUF).
 const PIECE: usize = 4096;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -30,14 +30,14 @@ impl AsFd for Stream {
     }
 }
 
-/// What is to be written there.
+/// The output that waits to be written.
 #[derive(Debug)]
 pub struct Outlet {
     pub stream: Stream,
     pending: Vec<u8>,
-    /// So much of it is written.
+    /// This much of it is written.
     written: usize,
-    /// Why it cannot be written any more: nobody reads it, or there is no room. What comes is dropped.
+    /// Why it can no longer be written: nobody reads it, or there is no room. Further output is dropped.
     pub closed_by: Option<Errno>,
 }
 
@@ -53,17 +53,17 @@ impl Outlet {
         }
     }
 
-    /// Whether more may be read for it.
+    /// Whether more output may be read from ranks.
     pub fn has_room(&self) -> bool {
         self.pending().len() < PENDING_MOST
     }
 
-    /// What was not written.
+    /// The bytes not yet written.
     pub fn pending(&self) -> &[u8] {
         &self.pending[self.written..]
     }
 
-    /// Writes what can be written at once.
+    /// Writes as much as possible without blocking.
     pub fn write_some(&mut self) {
         while !self.pending().is_empty() && is_writable(self.stream.as_fd()) {
             self.write_piece();
@@ -88,7 +88,7 @@ impl Outlet {
     }
 }
 
-/// Whether it takes a piece at once, or tells an error.
+/// Whether it takes a piece at once or reports an error.
 fn is_writable(to: BorrowedFd<'_>) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)
 }

@@ -1,4 +1,4 @@
-//! Finds a program as a shell does: before many processes are started that all fail.
+//! Finds a program as a shell does, before many processes start and all fail.
 
 use super::usage;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The path of a program: as it stands there if it has a slash, or else the first of this name in `PATH`.
+/// The path of a program: unchanged if it contains a slash, otherwise the first match in `PATH`.
 pub fn find(program: &OsStr) -> Result<PathBuf, Error> {
     let shown = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {
@@ -24,7 +24,7 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Error> {
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| is_program(path));
     found.ok_or_else(|| {
         let here = if Path::new(program).exists() {
-            format!("Here is a file of this name: type ./{shown}")
+            format!("This directory has a file of this name: type ./{shown}")
         } else {
             String::new()
         };

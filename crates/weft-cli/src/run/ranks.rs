@@ -1,7 +1,7 @@
-//! The ranks: how they start, and how they are ended.
+//! The ranks: how they start and how they are ended.
 //!
-//! A rank is started as this command in another role, which asks the kernel for its end with that of the launcher and then becomes the
-//! program. It leads a process group, so that what it starts is ended with it.
+//! A rank starts as this command in another role. It asks the kernel to end it when the launcher ends, and then becomes the
+//! program. It leads a process group, so that the processes that it starts are ended with it.
 
 use super::end::How;
 use super::gathering::Talk;
@@ -26,20 +26,20 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use weft_wire::job::{Socket, JOB, RANK, SIZE};
 
-/// The exit status of a program that cannot be executed, as shells have it.
+/// The exit status if a program cannot be executed, as with shells.
 const NOT_EXECUTED: i32 = 126;
 
-/// Descriptors that the launcher has for a rank, and those that it has besides.
+/// Descriptors that the launcher needs per rank, and for itself.
 const FILES_OF_RANK: u64 = 4;
 const FILES_BESIDE: u64 = 32;
 
-/// What a process is started with that becomes a rank.
+/// The arguments of a process that becomes a rank.
 #[derive(Debug, clap::Args)]
 pub struct RankOptions {
     /// The launcher's process.
     #[arg(long)]
     launcher: i32,
-    /// The limit of open files that the launcher was started with.
+    /// The limit of open files that the launcher had at its start.
     #[arg(long)]
     files: Option<u64>,
     /// The program's file.
@@ -54,12 +54,12 @@ pub struct RankOptions {
 pub fn run_rank(options: &RankOptions) -> Result<(), Error> {
     die_with_parent()?;
     if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(options.launcher) {
-        // It died before it could be asked for.
+        // The launcher died before this process could ask to end with it.
         return Err(Error::Interrupted);
     }
     interrupt::hear_again()?;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Nothing is lost if it stays as high as the launcher has it.
+    // If this fails, the rank just keeps the launcher's higher limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: options.files, maximum });
     let Some((name, arguments)) = options.command.split_first() else { return Ok(()) };
     let source = Command::new(&options.path).arg0(name).args(arguments).exec();
@@ -69,13 +69,13 @@ pub fn run_rank(options: &RankOptions) -> Result<(), Error> {
     std::process::exit(NOT_EXECUTED)
 }
 
-/// One process of the job. Reaped when it is dropped and not before, so that its number, and that of its group,
-/// stay its own.
+/// One process of the job. It is reaped only when this is dropped, so that no other process gets its number or its group's number
+/// before.
 #[derive(Debug)]
 pub struct Rank {
     pub pid: Pid,
     child: Child,
-    /// Readable once it has ended.
+    /// Readable once the process has ended.
     pub death: OwnedFd,
     pub output: Pipe<std::process::ChildStdout>,
     pub errors: Pipe<std::process::ChildStderr>,
@@ -83,7 +83,7 @@ pub struct Rank {
     began: Instant,
     /// How it ended, and how long it ran.
     pub end: Option<(How, Duration)>,
-    /// The launcher asked for its end.
+    /// Whether the launcher asked it to end.
     pub was_ended: bool,
 }
 
@@ -95,21 +95,21 @@ pub struct Pipe<R> {
     pub lines: Lines,
 }
 
-/// What all ranks are started with.
+/// What is common to the start of all ranks.
 #[derive(Debug)]
 pub struct Start<'a> {
     pub options: &'a Options,
     pub path: &'a Path,
-    /// The limit of open files that the ranks have.
+    /// The limit of open files for the ranks.
     pub files: Option<u64>,
-    /// What stands in front of the lines of standard output and of standard error.
+    /// The prefixes of standard output and of standard error.
     pub prefixes: [Prefix; 2],
-    /// Rank 0 reads by a pipe, not by itself.
+    /// Whether rank 0 reads from a pipe instead of the launcher's input.
     pub feeds: bool,
 }
 
 impl Start<'_> {
-    /// Starts a rank. Returns the pipe to its standard input too, if it has one.
+    /// Starts a rank. Also returns the pipe to its standard input, if it has one.
     pub fn rank(&self, rank: u32) -> Result<(Rank, Option<ChildStdin>), Error> {
         let failed = |source: std::io::Error| Error::Process {
             who: format!("the start of rank {rank} of {}", self.options.ranks),
@@ -119,7 +119,7 @@ impl Start<'_> {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
-        // Only the next process inherits it: it is closed here before the one after that is started.
+        // Only this rank inherits the descriptor: it is closed here before the next rank starts.
         fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| failed(e.into()))?;
         let theirs = File::from(theirs);
         let inode = theirs.metadata().map_err(failed)?.ino();
@@ -163,7 +163,7 @@ impl Start<'_> {
 }
 
 impl Rank {
-    /// Looks whether it has ended. Returns true the first time that it has.
+    /// Checks whether it has ended. Returns true the first time that it has.
     pub fn look(&mut self) -> bool {
         if self.end.is_some() {
             return false;
@@ -178,7 +178,7 @@ impl Rank {
         true
     }
 
-    /// Sends a signal to it and to what it has started.
+    /// Sends a signal to the rank and the processes of its group.
     pub fn signal(&mut self, signal: Signal) {
         if self.end.is_none() {
             self.was_ended = true;
@@ -186,7 +186,7 @@ impl Rank {
         end_group(self.pid, signal);
     }
 
-    /// Ends what it has started and left.
+    /// Kills the processes that it has left behind.
     pub fn end_rest(&self) {
         end_group(self.pid, Signal::KILL);
     }
@@ -200,17 +200,17 @@ impl Drop for Rank {
 }
 
 fn end_group(group: Pid, signal: Signal) {
-    // It fails if all of the group have ended.
+    // This fails if the whole group has ended.
     let _ = kill_process_group(group, signal);
 }
 
-/// Raises this process's limit of open files as far as so many ranks need. Returns the limit that it had.
+/// Raises this process's limit of open files as far as `ranks` ranks need. Returns the old limit.
 pub fn raise_files(ranks: u32) -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = u64::from(ranks) * FILES_OF_RANK + FILES_BESIDE;
     if current.is_some_and(|current| current < wanted) {
         let current = Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        // Where it does not suffice, the start of a rank fails and says so.
+        // If that is not enough, the start of a rank fails with a message.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
     }
     current

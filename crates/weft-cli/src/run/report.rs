@@ -1,4 +1,4 @@
-//! The file of `--json`: how and when each process ended.
+//! The report of `--json`: how and when each process ended.
 
 use super::end::{Ended, How};
 use super::Options;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const WAY_OUT: &str = "Name a file in a folder that can be written to";
 
-/// The file, which is made before the job starts.
+/// The file. It is created before the job starts.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
@@ -30,12 +30,12 @@ struct Document {
 struct Row {
     rank: usize,
     process: i32,
-    /// One of both.
+    /// Either this or the signal is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<i32>,
-    /// The launcher asked for its end.
+    /// Whether the launcher asked it to end.
     was_ended: bool,
     seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! Two hosts made for the wire, and a command in each: network namespaces, with a third one between them where the wire is.
+//! Two hosts made for the wire, with a command in each: network namespaces, and a third one between them for the wire.
 
 use super::features::Offloads;
 use super::forward::be_as_others;
@@ -12,33 +12,33 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the names of the three end with: here, there, and between.
+/// The letters in the names of the three namespaces: here, there, and between.
 pub const LETTERS: [&str; 3] = ["a", "b", "w"];
 
-/// The addresses here and there.
+/// The hosts' addresses, here and there.
 pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const ADDRESSES_V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// The wire's own interfaces, by whom they lead to.
+/// The wire's own interfaces, named after the host that they lead to.
 pub const ENDS: [&str; 2] = ["here", "there"];
 
 /// The variables that tell commands the addresses.
 const VARIABLES: [&str; 2] = ["WEFT_WIRE_HERE", "WEFT_WIRE_THERE"];
 
-/// How much earlier the command there begins, so that it listens when the one here asks.
+/// The head start of the command there, so that it listens when the command here connects.
 const THERE_FIRST: Duration = Duration::from_millis(500);
 
-/// How long what runs in the hosts may take to end when it is asked to.
+/// How long the processes in the hosts may take to end when asked to.
 const END_MOST: Duration = Duration::from_secs(2);
 
-/// The hosts. This thread is between them while they exist; dropping removes them.
+/// The hosts. While they exist, this thread is in the namespace between them; dropping removes them.
 pub struct Between {
     home: File,
     made: Made<3>,
 }
 
 impl Between {
-    /// Makes them, with interfaces that carry packets of so many bytes.
+    /// Makes them, with interfaces of this MTU.
     pub fn make(mtu: u32) -> Result<Between, Error> {
         let home = open(None)?;
         let made = Names::ours(LETTERS).make()?;
@@ -49,23 +49,23 @@ impl Between {
             ip(&[&["link", "add", INTERFACE, "mtu", &mtu, "netns", host][..], &pair].concat())?;
             let own = ["-n", host, "addr", "add"];
             ip(&[&own[..], &[&format!("{}/24", ADDRESSES[at]), "dev", INTERFACE]].concat())?;
-            // No time is lost with asking whether somebody else has it.
+            // Don't wait for duplicate address detection.
             ip(&[&own[..], &[&format!("{}/64", ADDRESSES_V6[at]), "dev", INTERFACE, "nodad"]].concat())?;
             ip(&["-n", host, "link", "set", INTERFACE, "up"])?;
-            // The wire's end says nothing by itself.
+            // The wire's end sends nothing by itself.
             ip(&["-n", between, "link", "set", ENDS[at], "addrgenmode", "none", "up"])?;
             await_link(host)?;
         }
         for host in [here, there] {
             enter(&open(Some(host))?).map_err(cannot_enter)?;
-            // They stay off: the interface ends with its namespace.
+            // Don't switch them on again: the interface ends with its namespace.
             std::mem::forget(Offloads::off(INTERFACE)?);
         }
         enter(&open(Some(between))?).map_err(cannot_enter)?;
         Ok(Between { home, made })
     }
 
-    /// The command that runs another one in one of the two hosts.
+    /// The command that runs another command in one of the two hosts.
     fn command(&self, host: usize, words: &str) -> Result<Command, Error> {
         let mut command = child::myself()?;
         command.args(["wire-host", self.made.names()[host], words]);
@@ -76,19 +76,19 @@ impl Between {
 
 impl Drop for Between {
     fn drop(&mut self) {
-        // If it cannot go home it ends soon, and the namespace with it.
+        // If this thread cannot return to its own namespace, it ends soon, and so does the namespace.
         let _ = enter(&self.home);
     }
 }
 
-/// A command in a host: `weft wire-host`, which ends with the wire.
+/// A command on a host: `weft wire-host`, which ends with the wire.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostOptions {
     namespace: String,
     words: String,
 }
 
-/// Becomes that command.
+/// Executes that command in this process's place.
 pub fn run_host(options: &HostOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     be_as_others();
@@ -97,21 +97,21 @@ pub fn run_host(options: &HostOptions) -> Result<(), Error> {
     Err(Error::system("run a command in a network namespace", source, "Install iproute2: apt-get install iproute2"))
 }
 
-/// The commands, once they run.
+/// The running commands.
 pub struct Commands<'a> {
     between: &'a Between,
     here: &'a str,
     since: Instant,
-    /// The command here, and what can be read once it has ended.
+    /// The command here, and a descriptor that is readable once it has ended.
     asks: Option<(Owned, OwnedFd)>,
     answers: Option<Owned>,
 }
 
 impl<'a> Commands<'a> {
-    /// Starts the one there, if there is one. The other begins a moment later.
+    /// Starts the command there, if there is one. The command here starts a moment later.
     pub fn start(between: &'a Between, here: &'a str, there: Option<&str>) -> Result<Commands<'a>, Error> {
         let start = |words| -> Result<Owned, Error> {
-            // The terminal is for the one here.
+            // The command here has the terminal.
             let child = between.command(1, words)?.stdin(Stdio::null()).spawn();
             child.map(Owned).map_err(cannot_start)
         };
@@ -119,7 +119,7 @@ impl<'a> Commands<'a> {
         Ok(Commands { between, here, since: Instant::now(), asks: None, answers })
     }
 
-    /// How the command here ended, once it has. Starts it when it is time.
+    /// The exit status of the command here, once it has ended. Starts that command when it is time.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
         let is_early = self.starts_at().is_some_and(|at| Instant::now() < at);
         match &mut self.asks {
@@ -134,12 +134,12 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// What can be read once the command here has ended, if it was started.
+    /// A descriptor that is readable once the command here has ended, if it was started.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.asks.as_ref().map(|(_, end)| end.as_fd())
     }
 
-    /// When the command here is to be started, if it was not yet.
+    /// When the command here has to start, if it has not yet.
     pub fn starts_at(&self) -> Option<Instant> {
         let wait = if self.answers.is_some() { THERE_FIRST } else { Duration::ZERO };
         self.asks.is_none().then(|| self.since + wait)
@@ -148,7 +148,7 @@ impl<'a> Commands<'a> {
 
 impl Drop for Commands<'_> {
     fn drop(&mut self) {
-        // A shell may have started others, which do not end with it.
+        // A shell may have started other processes, which do not end with it.
         let [here, there, _] = self.between.made.names();
         let end = |signal| {
             let running = [here, there].map(processes_in).concat();

@@ -1,12 +1,12 @@
-//! Lots that depend on a seed, the direction, and the number of the frame: the same frame has the same fate in every run, whatever
-//! was drawn for others.
+//! Random numbers that depend on the seed, the direction and the number of the frame: a frame has the same fate in every run,
+//! whatever was drawn for other frames.
 
-/// The lots of one frame.
+/// The random numbers of one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// For a frame of one direction; the copy of a frame has lots of its own.
+    /// For a frame of one direction. A copy of a frame has numbers of its own.
     pub fn of(seed: u64, way: usize, number: u64, copy: u64) -> Dice {
         let mut state = mixed(seed);
         for part in [way as u64, number, copy] {
@@ -15,14 +15,14 @@ impl Dice {
         Dice(state)
     }
 
-    /// The next number, of all 64-bit numbers.
+    /// The next random 64-bit number.
     #[inline]
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mixed(self.0)
     }
 
-    /// A number below this one, or 0.
+    /// A random number below `end`, or 0.
     #[inline]
     pub fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.roll()) * u128::from(end);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn lots_of_one_frame_are_the_same_again_and_those_of_others_differ() {
+    fn one_frame_has_the_same_numbers_again_and_others_differ() {
         let roll = |seed, way, number, copy| Dice::of(seed, way, number, copy).roll();
         let first = roll(1, 0, 5, 0);
         assert_eq!(roll(1, 0, 5, 0), first);

@@ -1,7 +1,7 @@
-//! The two ends of the wire: an interface each, whose frames are taken and given as they are (AF_PACKET).
+//! The two ends of the wire: one interface each, whose raw frames are received and sent (AF_PACKET).
 //!
-//! nix binds such a socket only to an address that the kernel told, which names the interface and no protocol; so the socket asks for
-//! all protocols when it is made, and may have frames of other interfaces by the time it is bound. Those are dropped.
+//! nix can bind such a socket only to an address reported by the kernel, which names the interface but no protocol. So the socket
+//! asks for all protocols when it is made, and may have frames of other interfaces before it is bound. Those are dropped.
 
 use super::lane::{Buffer, Frame};
 use crate::error::Error;
@@ -17,22 +17,22 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Frames of one call.
+/// Frames per call.
 const BATCH: usize = 64;
 
-/// Bytes of a buffer: a packet of 9,000 bytes, its header, and a tag. Larger ones are cut, and dropped.
+/// The size of a buffer: a packet of 9,000 bytes, its header, and a tag. Larger frames are truncated, and dropped.
 const BUFFER_BYTES: usize = 9000 + 14 + 4 + 1;
 
-/// Buffers that are kept for later: 36 MiB.
+/// The most unused buffers to keep: 36 MiB.
 const SPARE_MOST: usize = 4096;
 
-/// What the kernel should hold while the wire is busy; it counts its own overhead in. Others than root get less.
+/// The kernel buffer to ask for, which includes the kernel's overhead. Without root it is smaller.
 const KERNEL_BYTES: usize = 32 << 20;
 
 /// `sll_pkttype` of a frame that left by this interface: packet(7).
 const OUTGOING: u8 = 4;
 
-/// What is said where the kernel refuses something.
+/// What helps when the kernel refuses something.
 const WAY_OUT: &str = "The wire needs root, or CAP_NET_RAW in the network namespace of the interfaces";
 
 /// The time of the wire: nanoseconds since it began.
@@ -46,15 +46,15 @@ pub struct End {
     outgoing: MultiHeaders<LinkAddr>,
     buffers: Vec<Buffer>,
     told: Vec<Told>,
-    /// Frames that the kernel had no room for, as it last said.
+    /// Frames that the kernel had no room for, by its last report.
     missed: u32,
 }
 
-/// Buffers that are not in use. Both ends have the same: what one takes, the other gives back.
+/// Unused buffers. The ends share them: one takes buffers, the other gives them back.
 #[derive(Debug, Default)]
 pub struct Spare(Vec<Buffer>);
 
-/// What the kernel tells of a frame.
+/// The kernel's data on a frame.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     length: usize,
@@ -62,18 +62,18 @@ struct Told {
     came: Option<Duration>,
 }
 
-/// What there was to receive.
+/// The result of one receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Frames, ours or not.
+    /// Frames, including those that are not ours.
     pub frames: usize,
-    /// Those that were too large for a buffer.
+    /// Frames too large for a buffer.
     pub merged: u64,
-    /// Those that the kernel had no room for.
+    /// Frames that the kernel had no room for.
     pub missed: u64,
 }
 
-/// What became of frames that were to be handed on.
+/// The outcome for a frame that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone {
     HandedOn,
@@ -95,7 +95,7 @@ impl Spare {
         self.0.pop().unwrap_or_else(empty)
     }
 
-    /// Those of copies are no larger than their frame, and kept for nothing.
+    /// A copy's buffer is only as large as its frame, so it is not kept.
     fn give_back(&mut self, buffer: Buffer) {
         if self.0.len() < SPARE_MOST && buffer.bytes.len() == BUFFER_BYTES {
             self.0.push(buffer);
@@ -104,7 +104,7 @@ impl Spare {
 }
 
 impl End {
-    /// Takes an interface of this network namespace.
+    /// Opens an interface of this network namespace.
     pub fn open(name: &str) -> Result<End, Error> {
         let cannot = |what| move |e: Errno| Error::system(what, e, WAY_OUT);
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)
@@ -131,12 +131,12 @@ impl End {
         })
     }
 
-    /// For waiting.
+    /// The descriptor, for waiting.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Hands over what came, with the time at which it did, in buffers of `spare`; takes those back that are not needed.
+    /// Passes on the frames that came, each with its time, in buffers from `spare`; gives unneeded buffers back.
     pub fn receive(
         &mut self,
         clock: Clock,
@@ -155,7 +155,7 @@ impl End {
             let fresh = spare.take();
             let mut buffer = std::mem::replace(&mut self.buffers[at], fresh);
             buffer.length = told.length;
-            // The clock of the day may have been set meanwhile.
+            // The time of day may have been set in the meantime.
             let ago = told.came.map_or(Duration::ZERO, |came| of_day.saturating_sub(came)).min(AGO_MOST);
             let came = now.saturating_sub(ago.as_nanos() as u64);
             if let Some(buffer) = take(came, buffer) {
@@ -167,7 +167,7 @@ impl End {
 
     fn receive_into_buffers(&mut self) -> Result<(), Error> {
         let End { socket, buffers, told, missed, index, .. } = self;
-        // Anew for each call: nix leaves the room for control data as the last call found it.
+        // Rebuilt for each call: nix leaves the space for control data as the last call used it.
         let mut headers = MultiHeaders::<LinkAddr>::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec, u32)));
         let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer.bytes)]).collect();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
@@ -193,7 +193,7 @@ impl End {
         Ok(())
     }
 
-    /// Hands frames on, and gives their buffers back to `spare`. Says of each what became of it.
+    /// Sends frames, and gives their buffers back to `spare`. Reports the outcome of each.
     pub fn send(&mut self, frames: &mut Vec<Frame>, spare: &mut Spare, mut tell: impl FnMut(&Frame, Gone)) {
         let mut sent = 0;
         while sent < frames.len() {
@@ -214,7 +214,7 @@ impl End {
     }
 }
 
-/// A frame that is said to have come longer ago came when the clock was another.
+/// A frame that seems to be older than this came before the time of day was set.
 const AGO_MOST: Duration = Duration::from_millis(200);
 
 fn empty() -> Buffer {

@@ -1,79 +1,79 @@
-//! What is done to the frames of one direction, as it was asked for.
+//! The faults of one direction, as the user sets them.
 
 use super::values::{Bursts, Count, Duplicate, Nanos, Pair, Rate, Reorder, Room, Share, Wrong};
 
-/// What a queue in front of a rate holds if nothing else is said: so much time, and so many bytes at least.
+/// The default queue in front of a rate: this much time, and at least this many bytes.
 const QUEUE_TIME_MS: u64 = 20;
 const QUEUE_BYTES_LEAST: u64 = 64 << 10;
 
-/// What happens to the frames of one direction.
+/// The faults of one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Faults {
     pub loss: Share,
-    /// So many are lost in a row by `loss`, at most.
+    /// At most this many frames are lost in a row by `loss`.
     pub loss_run: Option<u32>,
     pub bursts: Bursts,
     pub delay: Nanos,
-    /// The delay is longer or shorter by so much at most; frames stay in order.
+    /// The delay varies by this much at most; frames stay in order.
     pub jitter: Nanos,
     pub rate: Rate,
-    /// What waits for the rate.
+    /// The queue for the rate.
     pub queue: Option<Room>,
     pub reorder: Reorder,
     pub duplicate: Duplicate,
     pub corrupt: Share,
-    /// The largest packet, without the header of Ethernet.
+    /// The largest packet, without the Ethernet header.
     pub mtu: Option<u32>,
 }
 
 impl Faults {
-    /// What the queue holds.
+    /// The size of the queue.
     pub fn room(&self) -> Room {
         let default = || (self.rate.0 / 8 * QUEUE_TIME_MS / 1000).max(QUEUE_BYTES_LEAST);
         self.queue.unwrap_or_else(|| Room::Bytes(default()))
     }
 }
 
-/// What can be asked for, on the command line and, by the same words, in a scenario.
+/// The options for faults, on the command line and, by the same names, in a scenario.
 #[derive(Clone, Copy, PartialEq, Debug, Default, clap::Args)]
 pub struct Wanted {
-    /// Loses this share of the frames, each by its own lot.
+    /// Loses this share of the frames, each independently.
     #[arg(long, value_name = "SHARE")]
     loss: Option<Pair<Share>>,
-    /// Loses at most so many frames in a row by `--loss`.
+    /// Loses at most this many frames in a row by `--loss`.
     #[arg(long, value_name = "FRAMES")]
     loss_run: Option<Pair<Count>>,
     /// Loses frames in bursts: how often one begins, their mean length in frames, and the share lost in them (all).
     #[arg(long, value_name = "SHARE,FRAMES[,SHARE]")]
     burst: Option<Pair<Bursts>>,
-    /// Hands each frame on so much later.
+    /// Delays each frame by this time.
     #[arg(long, value_name = "TIME")]
     delay: Option<Pair<Nanos>>,
-    /// Makes the delay longer or shorter by so much at most; frames stay in order.
+    /// Varies the delay by at most this much; frames stay in order.
     #[arg(long, value_name = "TIME")]
     jitter: Option<Pair<Nanos>>,
-    /// Hands on so many bits a second, headers of Ethernet included.
+    /// Limits the rate to this many bits per second, Ethernet headers included.
     #[arg(long, value_name = "RATE")]
     rate: Option<Pair<Rate>>,
-    /// What may wait for the rate (20 ms of it, at least 64 KiB); what comes then is dropped.
+    /// The queue for the rate (default: 20 ms of it, at least 64 KiB); further frames are dropped.
     #[arg(long, value_name = "BYTES|FRAMESp")]
     queue: Option<Pair<Room>>,
-    /// Holds this share of the frames back until others, at most so many (64), have passed; 10 ms at most.
+    /// Holds this share of the frames back until others, at most this many (64), have passed; at most 10 ms.
     #[arg(long, value_name = "SHARE[,FRAMES]")]
     reorder: Option<Pair<Reorder>>,
-    /// Hands this share of the frames on twice, the copy at most so much later (at once).
+    /// Sends this share of the frames twice, the copy at most this much later (at once).
     #[arg(long, value_name = "SHARE[,TIME]")]
     duplicate: Option<Pair<Duplicate>>,
-    /// Flips a bit in this share of the UDP datagrams, behind their header, and makes their checksum fit.
+    /// Flips a bit in this share of the UDP datagrams, behind their header, and corrects their checksum.
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<Pair<Share>>,
-    /// Loses packets of more bytes than this, without a word.
+    /// Silently drops packets of more bytes than this.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<Pair<Count>>,
 }
 
 impl Wanted {
-    /// Takes one value as a scenario has it.
+    /// Sets one value from a scenario.
     pub fn set(&mut self, word: &str, value: &str) -> Result<(), Wrong> {
         match word {
             "loss" => self.loss = Some(value.parse()?),
@@ -87,12 +87,12 @@ impl Wanted {
             "duplicate" => self.duplicate = Some(value.parse()?),
             "corrupt" => self.corrupt = Some(value.parse()?),
             "mtu" => self.mtu = Some(value.parse()?),
-            _ => return Err(format!("`{word}` is not known: the words are those of `weft wire --help`, without --")),
+            _ => return Err(format!("`{word}` is not known: use the options of `weft wire --help`, without --")),
         }
         Ok(())
     }
 
-    /// Takes over what another one asks for.
+    /// Takes over the values that are set in another one.
     pub fn give_way(&mut self, other: &Wanted) {
         let Wanted { loss, loss_run, burst, delay, jitter, rate, queue, reorder, duplicate, corrupt, mtu } = *other;
         *self = Wanted {
@@ -110,7 +110,7 @@ impl Wanted {
         };
     }
 
-    /// Changes what was asked for; the rest stays as it is.
+    /// Changes the faults that are set here; the rest stays as it is.
     pub fn change(&self, faults: &mut [Faults; 2]) {
         for (way, faults) in faults.iter_mut().enumerate() {
             take(&mut faults.loss, self.loss, way);

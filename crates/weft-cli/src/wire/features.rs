@@ -1,6 +1,6 @@
-//! What an interface does instead of the kernel: merging frames, cutting them up, making checksums. A wire needs frames as they are
-//! on a cable, so this is switched off while it runs, and then on again. Asked of the kernel by its messages for ethtool, so that
-//! program is not needed: linux/ethtool_netlink.h.
+//! Offloads of an interface: merging frames, segmenting them, computing checksums. A wire needs frames as they are on a cable, so
+//! it switches the offloads off while it runs, and then on again. It uses the kernel's netlink messages for ethtool
+//! (linux/ethtool_netlink.h), so that program is not needed.
 
 use crate::error::Error;
 use rustix::io::Errno;
@@ -33,16 +33,16 @@ const BIT_VALUE: u16 = 3;
 
 const WAY_OUT: &str = "The wire needs root, or CAP_NET_ADMIN in the network namespace of the interfaces";
 
-/// What was switched off of an interface; dropping switches it on again.
+/// The offloads of an interface that were switched off; dropping this switches them on again.
 pub struct Offloads {
     asker: Asker,
     interface: String,
-    /// Names of the kernel's.
+    /// The kernel's names for them.
     off: Vec<String>,
 }
 
 impl Offloads {
-    /// Switches off what changes frames, of an interface of this thread's network namespace.
+    /// Switches off the offloads that change frames, for an interface of this thread's network namespace.
     pub fn off(interface: &str) -> Result<Offloads, Error> {
         let cannot = |e| Error::system("switch the interface's offloads off", e, WAY_OUT);
         let mut asker = Asker::open().map_err(cannot)?;
@@ -117,7 +117,7 @@ impl Asker {
         self.ask(FEATURES_SET, &[header(interface), wanted].concat(), true).map(drop)
     }
 
-    /// Sends a command and returns the attributes of the answer; of an acknowledgement there are none.
+    /// Sends a command and returns the attributes of the answer; an acknowledgement has none.
     fn ask(&self, command: u8, attributes: &[u8], wants_ack: bool) -> Result<Vec<u8>, Errno> {
         let flags = NLM_F_REQUEST | if wants_ack { NLM_F_ACK } else { 0 };
         let mut message = Vec::new();
@@ -143,7 +143,7 @@ impl Asker {
     }
 }
 
-/// Bytes of a message's header, and of generic netlink's behind it.
+/// The sizes of a message's header and of the generic netlink header after it.
 const MESSAGE: usize = 16 + 4;
 
 fn header(interface: &str) -> Vec<u8> {
@@ -161,7 +161,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Attributes one after the other, as far as they are whole.
+/// A sequence of attributes, up to the first one that is not complete.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]));
@@ -172,12 +172,12 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The names of the bits that are set.
+/// The names of the set bits.
 fn names_of(set: &[u8]) -> Vec<String> {
     let lists = attributes(set).filter(|(kind, _)| *kind == BITSET_BITS);
     let bits = lists.flat_map(|(_, bits)| attributes(bits)).filter(|(kind, _)| *kind == BITSET_BIT);
     let is_set = |bit: &[u8], has_mask: bool| !has_mask || attributes(bit).any(|(kind, _)| kind == BIT_VALUE);
-    // A list without a mask has the bits that are set alone.
+    // A list without a mask contains only the set bits.
     let has_mask = !attributes(set).any(|(kind, _)| kind == 1);
     bits.filter(|(_, bit)| is_set(bit, has_mask))
         .filter_map(|(_, bit)| attributes(bit).find(|(kind, _)| *kind == BIT_NAME))
@@ -196,11 +196,11 @@ mod tests {
         assert_eq!(read[0], (3, &b"name\0"[..]));
         assert_eq!(attributes(read[1].1).collect::<Vec<_>>(), [(1, &[7][..])]);
         assert_eq!(read.len(), 2);
-        assert_eq!(attributes(&[200, 0, 1, 0, 5]).count(), 0, "what is not whole is none");
+        assert_eq!(attributes(&[200, 0, 1, 0, 5]).count(), 0, "an incomplete attribute is skipped");
     }
 
     #[test]
-    fn what_changes_frames_is_told_from_what_does_not() {
+    fn features_that_change_frames_are_recognised() {
         for name in ["tx-checksum-ip-generic", "tx-udp-segmentation", "tx-gso-partial", "rx-gro", "rx-lro"] {
             assert!(changes_frames(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The loop: frames are taken from either end, go through their direction's lane, and leave by the other end.
+//! The loop: frames come in at either end, pass their direction's lane, and leave at the other end.
 
 use super::counts::Counts;
 use super::ends::{Clock, End, Gone, Spare};
@@ -14,48 +14,48 @@ use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How often a wire that is busy looks whether the end has come. An idle one is woken for it.
+/// How often a busy wire checks whether it has to end. An idle one is woken for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is due so soon is not slept for: to fall asleep and to wake up takes as long.
+/// Don't sleep for a frame that is due this soon: falling asleep and waking up takes as long.
 const SOON: u64 = 10_000;
 
-/// With so many frames on their way the wire looks once per [`TURN`] and does not wake for each: on few cores a wire that is awake all the
-/// time takes half of the machine from the hosts at its ends. Cards that merge interrupts do the same.
+/// With this many frames under way, the wire looks once per [`TURN`] instead of waking for each. On few cores, a wire that is
+/// always awake takes half of the machine from the hosts at its ends. Network cards that coalesce interrupts do the same.
 const MANY: usize = 8;
 const TURN: Duration = Duration::from_micros(50);
 
-/// The highest priority that is to be had, and that of others.
+/// The highest priority, and the usual one.
 const PRIORITY: i32 = -20;
 const USUAL_PRIORITY: i32 = 0;
 
-/// How exact a wait of the wire is to be, and how exact those of others are, in nanoseconds.
+/// The timer slack of the wire's waits, and the usual one, in nanoseconds.
 const EXACT: u64 = 1;
 const USUAL: u64 = 50_000;
 
-/// Makes this thread a wire's, which is awake when something is due.
+/// Makes this thread wake in time for frames that are due.
 fn be_prompt() {
-    // The kernel lets a wait be up to 50 µs late, to end several at once; and whoever spins keeps a core for 3 ms, unless it has to
-    // yield to a higher priority. Others than root do without that.
+    // By default the kernel may end a wait up to 50 µs late, to end several at once; and a process that spins keeps a core for up
+    // to 3 ms, unless it must yield to a higher priority. Without root, the wire does without the priority.
     let _ = set_current_timer_slack(NonZeroU64::new(EXACT));
     let _ = setpriority_process(None, PRIORITY);
 }
 
-/// Takes it back, for what the wire starts.
+/// Undoes this for the commands that the wire starts.
 pub fn be_as_others() {
     let _ = set_current_timer_slack(NonZeroU64::new(USUAL));
     let _ = setpriority_process(None, USUAL_PRIORITY);
 }
 
-/// What ends a wire.
+/// Tells the wire when to end.
 pub trait Watch {
     /// Whether the end has come.
     fn has_ended(&mut self) -> Result<bool, Error>;
 
-    /// What can be read when the end may have come.
+    /// Descriptors that are readable when the end may have come.
     fn bells(&self) -> [BorrowedFd<'_>; 2];
 
-    /// When to look again, even if no bell can be read.
+    /// When to look again, even if no descriptor is readable.
     fn next_look(&self) -> Option<Instant>;
 }
 
@@ -65,10 +65,10 @@ pub struct Wire {
     lanes: [Lane; 2],
     faults: [Faults; 2],
     scenario: Scenario,
-    /// Steps of the scenario that were taken.
+    /// Steps of the scenario taken so far.
     steps: usize,
     clock: Clock,
-    /// Frames that leave.
+    /// Frames to be sent.
     leaving: Vec<Frame>,
     spare: Spare,
 }
@@ -102,12 +102,12 @@ impl Wire {
         }
     }
 
-    /// What was done in either direction.
+    /// The counts of both directions.
     pub fn counts(&self) -> [Counts; 2] {
         [0, 1].map(|way| Counts { on_way: self.lanes[way].on_way() as u64, ..self.lanes[way].counts })
     }
 
-    /// Does what the scenario asks for from now on.
+    /// Takes the scenario's steps that are due.
     fn step(&mut self, now: u64) {
         while let Some(step) = self.scenario.steps.get(self.steps).filter(|step| step.at.0 <= now) {
             step.wanted.change(&mut self.faults);
@@ -142,7 +142,7 @@ impl Wire {
         });
     }
 
-    /// Sleeps until a frame comes or is due, or the end may have come. Returns whether it may have.
+    /// Sleeps until a frame comes or is due, or the end may have come. Returns true in the last case.
     fn wait(&self, watch: &impl Watch) -> bool {
         let now = self.clock.now();
         let due = self.lanes.iter().filter_map(Lane::next_due).min().unwrap_or(u64::MAX);
@@ -160,7 +160,7 @@ impl Wire {
         let time = (time < u64::MAX - now).then(|| Timespec::try_from(Duration::from_nanos(time)).ok()).flatten();
         let ([a, b], [c, d]) = (self.ends.each_ref().map(End::socket), watch.bells());
         let mut fds = [a, b, c, d].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Interrupted or not, what there is to do is looked for.
+        // Even if a signal interrupted it: the next turn looks for work.
         let _ = poll(&mut fds, time.as_ref());
         look.is_some() || fds[2..].iter().any(|bell| !bell.revents().is_empty())
     }

@@ -1,7 +1,7 @@
-//! A frame of Ethernet: where its datagram lies, how it is damaged so that only what is behind UDP can tell, and checksums
-//! that its sender left to a device.
+//! An Ethernet frame: where its datagram lies, damage that only the receiver of the UDP payload can detect, and checksums that the
+//! sender left to a device.
 
-/// Bytes of Ethernet's header, and of a tag of a virtual network in it.
+/// The size of Ethernet's header, and of a VLAN tag in it.
 pub const ETHERNET: usize = 14;
 const TAG: usize = 4;
 
@@ -14,10 +14,10 @@ const PROTOCOL_UDP: u8 = 17;
 /// Bytes of UDP's header.
 const UDP: usize = 8;
 
-/// What is in an IP packet that is no fragment, of those protocols whose checksums cover addresses.
+/// The position of the datagram in an unfragmented IP packet of a protocol whose checksum covers the addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Inner {
-    /// Where the addresses are, both together.
+    /// Where both addresses are.
     addresses: (usize, usize),
     protocol: u8,
     /// Where the inner header begins, and where the packet ends.
@@ -25,13 +25,13 @@ struct Inner {
     end: usize,
 }
 
-/// Bytes of the packet in a frame.
+/// The size of the packet in a frame.
 pub fn packet_bytes(frame: &[u8]) -> usize {
     frame.len().saturating_sub(ETHERNET + if type_at(frame, 12) == Some(TYPE_TAG) { TAG } else { 0 })
 }
 
-/// Flips one bit behind the UDP header, by lot, and makes the checksum of UDP fit. `false` if there is no such bit: then the
-/// frame is as it was.
+/// Flips a random bit behind the UDP header, and corrects the UDP checksum. `false` if there is no such bit: then the frame is
+/// unchanged.
 pub fn corrupt(frame: &mut [u8], drawn: u64) -> bool {
     let Some(inner) = inner(frame).filter(|inner| inner.protocol == PROTOCOL_UDP) else { return false };
     let payload = inner.at + UDP..inner.end;
@@ -41,15 +41,16 @@ pub fn corrupt(frame: &mut [u8], drawn: u64) -> bool {
     }
     let bit = drawn % bits;
     frame[payload.start + (bit / 8) as usize] ^= 1 << (bit % 8);
-    // Of IPv4, a checksum of 0 says that there is none.
+    // In IPv4, a checksum of 0 means none.
     if frame[inner.at + 6..inner.at + UDP] != [0, 0] {
         put_checksum(frame, inner);
     }
     true
 }
 
-/// Makes the checksum of UDP or TCP that a sender left to its device, which there is none of: such a frame has the sum of
-/// the addresses, the protocol and the length in its place. Who has that for a checksum by chance gets the same again.
+/// Completes a UDP or TCP checksum that the sender left to a device that does not exist. Such a frame has the sum of the addresses,
+/// the protocol and the length in the checksum's place. If a finished checksum has that value by chance, it is computed again to
+/// the same value.
 pub fn finish_checksum(frame: &mut [u8]) -> bool {
     let Some(inner) = inner(frame) else { return false };
     let Some(place) = checksum_place(inner).filter(|place| place + 2 <= inner.end) else { return false };
@@ -83,7 +84,7 @@ fn inner(frame: &[u8]) -> Option<Inner> {
 /// RFC 791.
 fn inner_of_ipv4(frame: &[u8], at: usize) -> Option<Inner> {
     let header = frame.get(at..at + 20)?;
-    /// More fragments follow, and the place of this one.
+    /// The flag for more fragments, and the offset of this one.
     const FRAGMENT: u16 = 0x3fff;
     let is_fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT != 0;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -97,7 +98,7 @@ fn inner_of_ipv4(frame: &[u8], at: usize) -> Option<Inner> {
     })
 }
 
-/// RFC 8200. What has further headers is left alone.
+/// RFC 8200. Packets with extension headers are left alone.
 fn inner_of_ipv6(frame: &[u8], at: usize) -> Option<Inner> {
     let header = frame.get(at..at + 40)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -122,7 +123,7 @@ fn put_checksum(frame: &mut [u8], inner: Inner) {
     let Some(place) = checksum_place(inner) else { return };
     frame[place..place + 2].fill(0);
     let sum = !fold(pseudo_sum(frame, inner) + sum(&frame[inner.at..inner.end]));
-    // RFC 768: a sum of 0 is told as the other zero of ones' complement.
+    // RFC 768: a sum of 0 is sent as the other zero of ones' complement.
     let told = if sum == 0 && inner.protocol == PROTOCOL_UDP { u16::MAX } else { sum };
     frame[place..place + 2].copy_from_slice(&told.to_be_bytes());
 }
@@ -236,7 +237,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_datagram_is_left_alone() {
+    fn anything_but_a_whole_datagram_is_left_alone() {
         let whole = datagram(b"hello", false);
         let mut fragment = whole.clone();
         fragment[20] = 0x20;
@@ -249,14 +250,14 @@ pub mod tests {
             assert!(!corrupt(&mut damaged, 3));
             assert_eq!(damaged, frame);
         }
-        // What Ethernet fills a short frame up with is not of the datagram.
+        // Ethernet's padding of a short frame is not part of the datagram.
         let mut padded = [&datagram(b"x", false)[..], &[0; 17]].concat();
         assert!(corrupt(&mut padded, u64::MAX));
         assert_eq!(padded[43..], [0; 17]);
     }
 
     #[test]
-    fn an_open_checksum_is_finished_and_a_made_one_stays() {
+    fn an_open_checksum_is_completed_and_a_finished_one_stays() {
         for is_v6 in [false, true] {
             let whole = datagram(b"some words", is_v6);
             let mut frame = whole.clone();
@@ -271,7 +272,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_tag_of_a_virtual_network_is_passed_over() {
+    fn a_vlan_tag_is_skipped() {
         let plain = datagram(b"tagged", false);
         let mut frame = [&plain[..12], &[0x81, 0, 0, 5], &plain[12..]].concat();
         assert_eq!(packet_bytes(&frame), packet_bytes(&plain));

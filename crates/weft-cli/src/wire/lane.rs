@@ -1,7 +1,7 @@
 //! One direction of the wire, without I/O or clock: frames and the time come in, frames come out when they are due.
 //!
-//! A frame is lost or not, then waits for the rate in a queue, then is delayed, then may be held back until others have
-//! passed. What happens to it is drawn when it comes, from its number ([`Dice`]).
+//! A frame may be lost. Otherwise it waits for the rate in a queue, then for the delay, and then may be held back until others have
+//! passed. Its faults are drawn when it comes, from its number ([`Dice`]).
 
 use super::counts::Counts;
 use super::dice::Dice;
@@ -11,10 +11,10 @@ use super::values::Room;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A frame that is held back goes after so many nanoseconds, whether others have passed it or not.
+/// A held frame leaves after this many nanoseconds at the latest.
 const HELD_MOST: u64 = 10_000_000;
 
-/// Frames on their way: what comes when there are so many is dropped, as if a queue were full.
+/// The most frames under way: more are dropped, as by a full queue.
 const ON_WAY_MOST: usize = 1 << 16;
 
 /// The bytes of a frame, in a buffer that may be larger.
@@ -34,21 +34,21 @@ impl Buffer {
     }
 }
 
-/// A frame that is handed on, and what was done to it.
+/// A frame that is passed on, and its faults.
 #[derive(Debug)]
 pub struct Frame {
     pub buffer: Buffer,
     pub fate: Fate,
 }
 
-/// What was done to a frame that is handed on.
+/// The faults of a frame that is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fate {
     pub is_copy: bool,
     pub is_corrupt: bool,
     pub is_late: bool,
     pub is_overtaken: bool,
-    /// By how many it is to be overtaken.
+    /// How many frames have to overtake it.
     passes: u32,
 }
 
@@ -58,21 +58,21 @@ pub struct Lane {
     faults: Faults,
     seed: u64,
     way: usize,
-    /// Frames that came.
+    /// Frames received so far.
     number: u64,
-    /// Frames lost in a row by lot.
+    /// Frames lost in a row by `loss`.
     run: u32,
     is_in_burst: bool,
     queue: Queue,
     on_way: BinaryHeap<Reverse<Leaving>>,
-    /// The number of the next one on its way, which keeps those in order that are due at once.
+    /// The number of the next frame under way: it orders frames that are due at the same time.
     order: u64,
     last_due: u64,
     held: Vec<Held>,
     pub counts: Counts,
 }
 
-/// What waits for the rate: when each of them is through, and its bytes.
+/// The frames that wait for the rate: when each has passed, and its size.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(u64, u64)>,
@@ -80,7 +80,7 @@ struct Queue {
     through: u64,
 }
 
-/// A frame on its way.
+/// A frame under way.
 #[derive(Debug)]
 struct Leaving {
     due: u64,
@@ -88,7 +88,7 @@ struct Leaving {
     frame: Frame,
 }
 
-/// A frame that others are to pass.
+/// A frame held back until others have passed.
 #[derive(Debug)]
 struct Held {
     until: u64,
@@ -114,12 +114,12 @@ impl Lane {
         }
     }
 
-    /// Does other things from now on, to frames that come.
+    /// Sets other faults for the frames from now on.
     pub fn change(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Takes a frame that came at this time. Gives the buffer back if the frame goes no further.
+    /// Takes a frame that came at this time. Returns the buffer if the frame is dropped.
     pub fn take(&mut self, came: u64, buffer: Buffer) -> Option<Buffer> {
         self.counts.frames += 1;
         self.counts.bytes += buffer.length as u64;
@@ -135,7 +135,7 @@ impl Lane {
             let copy = Buffer { bytes: buffer.frame().into(), length: buffer.length };
             let mut dice = Dice::of(self.seed, self.way, number, 1);
             let rest = self.queue(came, buffer, Fate::default(), 0, &mut Dice::of(self.seed, self.way, number, 2));
-            // A copy whose frame found no room finds none either.
+            // If the frame found no room, its copy finds none either.
             if rest.is_none() {
                 self.queue(came, copy, Fate { is_copy: true, ..Fate::default() }, late, &mut dice);
             }
@@ -144,19 +144,19 @@ impl Lane {
         self.queue(came, buffer, Fate::default(), 0, &mut dice)
     }
 
-    /// When there is something for [`Lane::leave`] next.
+    /// When [`Lane::leave`] has something next.
     pub fn next_due(&self) -> Option<u64> {
         let on_way = self.on_way.peek().map(|Reverse(leaving)| leaving.due);
         let held = self.held.iter().map(|held| held.until).min();
         on_way.into_iter().chain(held).min()
     }
 
-    /// A frame that is due.
+    /// Removes a frame that is due.
     pub fn leave(&mut self, now: u64) -> Option<Frame> {
-        // The first that enough have passed, or whose time is up.
+        // The first held frame that enough others have passed, or whose time is up.
         if let Some(at) = self.held.iter().position(|held| held.frame.fate.passes == 0 || held.until <= now) {
             let frame = self.held.remove(at).frame;
-            // Those that wait for longer are overtaken by this one as well.
+            // It also overtakes the frames that were held before it and still wait.
             self.held[..at].iter_mut().for_each(Held::let_pass);
             return Some(frame);
         }
@@ -173,14 +173,14 @@ impl Lane {
         None
     }
 
-    /// Frames that are neither lost nor handed on.
+    /// Frames that are neither lost nor passed on.
     pub fn on_way(&self) -> usize {
         self.on_way.len() + self.held.len()
     }
 
     fn is_lost(&mut self, dice: &mut Dice, buffer: &Buffer) -> bool {
         let Faults { loss, loss_run, bursts, mtu, .. } = self.faults;
-        // All lots are drawn for every frame, so that what one fault does is the same whatever the others are.
+        // Draw all random numbers for every frame, so that one fault's choice does not depend on the others.
         let [by_lot, turn, by_burst] = [dice.roll(), dice.roll(), dice.roll()];
         let turns = if self.is_in_burst { bursts.end } else { bursts.begin };
         self.is_in_burst ^= turns.has(turn);
@@ -201,7 +201,7 @@ impl Lane {
         false
     }
 
-    /// Puts a frame on its way, if the queue has room.
+    /// Puts a frame under way, if the queue has room.
     fn queue(&mut self, came: u64, mut buffer: Buffer, fate: Fate, late: u64, dice: &mut Dice) -> Option<Buffer> {
         let Faults { delay, jitter, rate, reorder, corrupt, .. } = self.faults;
         let [damages, place, holds] = [dice.roll(), dice.roll(), dice.roll()];
@@ -238,7 +238,7 @@ impl Held {
 }
 
 impl Queue {
-    /// When a frame is through that comes now; `None` if there is no room for it.
+    /// When a frame that comes now has passed; `None` if there is no room for it.
     fn push(&mut self, came: u64, bytes: u64, bits_per_second: u64, room: Room) -> Option<u64> {
         while let Some((_, bytes)) = self.waiting.front().filter(|(through, _)| *through <= came) {
             self.bytes -= bytes;

@@ -1,5 +1,5 @@
-//! `weft wire`: a bad network between two hosts. It hands frames from one interface to the other and does to them what it is
-//! asked for.
+//! `weft wire`: a bad network between two hosts. It passes frames from one interface to the other, with the faults that the user
+//! sets.
 
 mod between;
 mod counts;
@@ -32,7 +32,7 @@ use std::process::ExitStatus;
 use std::time::Instant;
 use table::{Direction, Document};
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 Each value may be given once, or twice with a / between: from A to B, and from B to A. `--loss 5%/0` loses nothing on the way back. \
 The faults of a frame are random, but depend only on the seed and the frame's number: another run gives the same frames the same faults.
@@ -58,7 +58,7 @@ A scenario is a TOML file with the same words, and with changes at times after t
 
 At the end, or on Ctrl-C or SIGTERM, it prints how many frames it treated in which way.";
 
-/// What can be asked of `weft wire`.
+/// The arguments of `weft wire`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -70,18 +70,18 @@ pub struct Options {
     /// Makes two hosts and runs this command in the first (`sh -c`), until it ends.
     #[arg(long, value_name = "COMMAND", conflicts_with = "a")]
     here: Option<String>,
-    /// Runs this command in the second meanwhile.
+    /// Runs this command in the second host at the same time.
     #[arg(long, value_name = "COMMAND", requires = "here", conflicts_with = "a")]
     there: Option<String>,
-    /// Bytes of the packets that the interfaces of these hosts carry.
+    /// The MTU of these hosts' interfaces.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "here", value_parser = clap::value_parser!(u32).range(68..=9000))]
     interface_mtu: u32,
     #[command(flatten)]
     wanted: Wanted,
-    /// Does what stands in a file of TOML; what is given here holds instead of what stands there.
+    /// Reads a scenario from a TOML file; options given here take precedence.
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Repeats the lots of another run.
+    /// Uses the seed of another run, to repeat its faults.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Writes the counts as JSON to a file (`-` for standard output).
@@ -89,7 +89,7 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// Forwards until somebody asks for the end, or the command has ended, and tells what it did.
+/// Forwards until the user asks it to end or the command has ended, and prints the counts.
 pub fn run(options: &Options) -> Result<(), Error> {
     let scenario = scenario(options)?;
     let json = options.json.as_deref();
@@ -98,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             let status = run_between(options, here, scenario)?;
             match status.code() {
                 _ if status.success() => Ok(()),
-                // As shells tell it.
+                // As shells report it.
                 code => std::process::exit(code.unwrap_or_else(|| 128 + status.signal().unwrap_or_default())),
             }
         }
@@ -108,12 +108,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
             wire.offloads.iter().for_each(|offloads| note_line(format!("weft: {offloads}")));
             wire.run(json, &mut UntilInterrupted(interrupt))
         }
-        // clap has said so.
+        // clap has reported this.
         _ => Ok(()),
     }
 }
 
-/// Makes hosts, and runs the commands there. Returns how the first one ended.
+/// Makes the hosts, and runs the commands there. Returns the exit status of the first.
 fn run_between(options: &Options, here: &str, scenario: Scenario) -> Result<ExitStatus, Error> {
     let names = Names::ours(LETTERS);
     let interrupt = Interrupt::watch(move || names.remove())?;
@@ -125,7 +125,7 @@ fn run_between(options: &Options, here: &str, scenario: Scenario) -> Result<Exit
     until.status.ok_or(Error::Interrupted)
 }
 
-/// Ends the wire when somebody asks for it.
+/// Ends the wire when the user asks for it.
 struct UntilInterrupted(Interrupt);
 
 impl Watch for UntilInterrupted {
@@ -142,10 +142,10 @@ impl Watch for UntilInterrupted {
     }
 }
 
-/// Ends the wire when the command here has ended, or somebody asks for it.
+/// Ends the wire when the command here has ended, or the user asks for it.
 struct UntilCommandEnds<'a> {
     commands: Commands<'a>,
-    /// How the command ended.
+    /// The exit status of the command.
     status: Option<ExitStatus>,
     interrupt: Interrupt,
 }
@@ -166,19 +166,19 @@ impl Watch for UntilCommandEnds<'_> {
     }
 }
 
-/// A wire, and what is kept of its interfaces.
+/// A wire, with the offloads of its interfaces.
 struct Line {
     wire: Wire,
     seed: u64,
     names: [String; 2],
-    /// On again when this is dropped.
+    /// Switched on again when this is dropped.
     offloads: [Offloads; 2],
 }
 
 impl Line {
     fn open([a, b]: [&str; 2], scenario: Scenario) -> Result<Line, Error> {
         if a == b {
-            // Each frame would come in again where it went out.
+            // Each frame would come back in at the interface that it left by.
             let cause = format!("{a} cannot be wired to itself: each frame would go round for ever");
             let way_out = "Name two interfaces, or have weft make two hosts with --here and --there".to_owned();
             return Err(Error::Usage { cause, way_out });
@@ -189,7 +189,7 @@ impl Line {
         Ok(Line { wire: Wire::new(ends, scenario), seed, names: [a, b].map(str::to_owned), offloads })
     }
 
-    /// Forwards until the end has come, and tells what it did.
+    /// Forwards until the end, and prints the counts.
     fn run(&mut self, json: Option<&Path>, watch: &mut impl Watch) -> Result<(), Error> {
         let [a, b] = self.names.each_ref();
         note_line(format!("weft: forwarding between {a} and {b}"));

@@ -1,4 +1,4 @@
-//! What the wire does, and when: from the command line, or from a file.
+//! The wire's faults over time: from the command line, or from a file.
 
 use super::faults::Wanted;
 use super::values::{Nanos, Wrong};
@@ -6,19 +6,19 @@ use crate::error::Error;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// What is done from the beginning, and what later.
+/// The faults at the beginning, and later changes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scenario {
     pub seed: u64,
     pub first: Wanted,
-    /// In order of time.
+    /// Ordered by time.
     pub steps: Vec<Step>,
 }
 
 /// A change.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
-    /// When, after the wire began.
+    /// When, from the beginning.
     pub at: Nanos,
     pub wanted: Wanted,
 }
@@ -57,7 +57,7 @@ impl Scenario {
 
 fn step(value: Value) -> Result<Step, Wrong> {
     let Value::Object(mut words) = value else { return Err("steps are written as [[step]]".to_owned()) };
-    let at = words.remove("at").ok_or("a step says when: at = \"2s\"")?;
+    let at = words.remove("at").ok_or("a step needs a time: at = \"2s\"")?;
     Ok(Step { at: text_of(&at)?.parse()?, wanted: wanted(words)? })
 }
 
@@ -69,7 +69,7 @@ fn wanted(words: Map<String, Value>) -> Result<Wanted, Wrong> {
     Ok(wanted)
 }
 
-/// A value as it would be typed.
+/// A value as text, as it would be typed.
 fn text_of(value: &Value) -> Result<String, Wrong> {
     match value {
         Value::String(text) => Ok(text.clone()),

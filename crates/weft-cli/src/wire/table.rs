@@ -1,4 +1,4 @@
-//! What the wire did, as a table to read and as a document.
+//! The wire's counts, as a table and as a document.
 
 use super::counts::Counts;
 use crate::bench::table::{new, right};
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The document that `--json` writes.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    /// The seed that repeats the lots.
+    /// The seed that repeats the faults.
     pub seed: u64,
     pub seconds: f64,
     pub directions: [Direction; 2],
@@ -24,7 +24,7 @@ pub struct Direction {
 }
 
 impl Document {
-    /// The table. Rows of zeros in both directions are left out, but for those that are always of interest.
+    /// The table. A row of zeros in both directions is left out unless it is always shown.
     pub fn text(&self) -> String {
         let Document { seed, seconds, directions } = self;
         let titles = directions.each_ref().map(|way| format!("{} → {}", way.from, way.to));
@@ -39,5 +39,5 @@ impl Document {
     }
 }
 
-/// Rows that are told though nothing was counted: frames and bytes.
+/// The first rows, frames and bytes, are always shown.
 const ALWAYS: usize = 2;

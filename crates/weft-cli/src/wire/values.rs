@@ -1,9 +1,9 @@
-//! What is typed for `weft wire`: shares, times, rates and sizes, once for both directions or once for each.
+//! The values of `weft wire`: shares, times, rates and sizes, once for both directions or once for each.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// From A to B, and from B to A.
+/// A value from A to B, and one from B to A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pair<T>(pub [T; 2]);
 
@@ -15,11 +15,11 @@ pub struct Nanos(pub u64);
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
 pub struct Share(f64);
 
-/// Bits in a second; 0 stands for no bound.
+/// Bits per second; 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rate(pub u64);
 
-/// What a queue holds.
+/// The size of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Bytes(u64),
@@ -30,46 +30,46 @@ pub enum Room {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count(pub u32);
 
-/// Frames are lost in bursts, as Gilbert and Elliott have it.
+/// Frames lost in bursts, by Gilbert and Elliott's model.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Bursts {
     /// How often one begins.
     pub begin: Share,
-    /// How often one ends: one in its mean length.
+    /// How often one ends: 1 divided by its mean length.
     pub end: Share,
-    /// What is lost in one.
+    /// The share lost in a burst.
     pub loss: Share,
 }
 
-/// Some frames are overtaken by later ones.
+/// A share of frames that later ones overtake.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Reorder {
     pub share: Share,
-    /// By how many at most.
+    /// By at most this many.
     pub window: u32,
 }
 
-/// Some frames come twice.
+/// A share of frames that are sent twice.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Duplicate {
     pub share: Share,
-    /// How much later at most.
+    /// The copy is at most this much later.
     pub late: Nanos,
 }
 
-/// What is said where a value cannot be read.
+/// The error text for a value.
 pub type Wrong = String;
 
 const TIME_MOST: Duration = Duration::from_secs(3600);
 const RATE_MOST: f64 = 1e12;
 const ROOM_MOST: f64 = 1e12;
 
-/// By how many frames one that is held back is overtaken at most, if nothing else is said.
+/// By default, at most this many frames overtake a held one.
 const WINDOW: u32 = 64;
 const WINDOW_MOST: u32 = 4096;
 
 impl Share {
-    /// Whether a number that was drawn from all 64-bit numbers falls into this share.
+    /// Whether a random 64-bit number falls into this share.
     #[inline]
     pub fn has(self, drawn: u64) -> bool {
         const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
@@ -201,7 +201,7 @@ impl FromStr for Duplicate {
     }
 }
 
-/// A number times what its unit stands for. Of units of which one ends like another the longer one comes first.
+/// A number times the value of its unit. If one unit ends like another, the longer one must come first.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let (number, unit) = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))?;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_and_what_is_none_says_what_to_give() {
+    fn values_are_read_and_errors_say_what_to_give() {
         assert_eq!("30%".parse(), Ok(Share(0.3)));
         assert_eq!("0.3".parse(), Ok(Share(0.3)));
         assert_eq!("200us".parse(), Ok(Nanos(200_000)));
@@ -255,8 +255,8 @@ mod tests {
     fn a_share_is_drawn_as_often_as_it_says() {
         let share: Share = "30%".parse().expect("a share");
         assert!(share.has(0) && !share.has(u64::MAX));
-        assert!(!Share::default().has(0), "nothing is in no share");
-        assert!("100%".parse::<Share>().expect("a share").has(u64::MAX), "and everything in all of it");
+        assert!(!Share::default().has(0), "an empty share has nothing");
+        assert!("100%".parse::<Share>().expect("a share").has(u64::MAX), "the whole share has everything");
         let drawn = (0..10_000u64).filter(|&number| share.has(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))).count();
         assert!((2_900..3_100).contains(&drawn), "{drawn}");
     }

@@ -10,7 +10,7 @@ fn lane(words: &[(&str, &str)]) -> Lane {
     Lane::new(faults[0], 1, 0)
 }
 
-/// A datagram that says its number, of so many bytes in all.
+/// A datagram of this many bytes that contains its number.
 fn numbered(number: u32, bytes: usize) -> Buffer {
     let mut payload = number.to_be_bytes().to_vec();
     payload.resize(bytes - 42, 0);
@@ -22,7 +22,7 @@ fn number_of(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.buffer.frame()[42..46].try_into().expect("four bytes"))
 }
 
-/// What left until then, with the time, looked at every `step`.
+/// The frames that left in this time, each with its time, looked at every `step`.
 fn leave(lane: &mut Lane, from: u64, until: u64, step: u64) -> Vec<(u64, u32)> {
     let mut left = Vec::new();
     for now in (from..=until).step_by(step as usize) {
@@ -33,7 +33,7 @@ fn leave(lane: &mut Lane, from: u64, until: u64, step: u64) -> Vec<(u64, u32)> {
     left
 }
 
-/// Numbers of what leaves at once of so many frames that come one per microsecond.
+/// The numbers of the frames that leave at once, of `count` frames that come one per microsecond.
 fn passed(lane: &mut Lane, count: u32) -> Vec<u32> {
     let mut left = Vec::new();
     for number in 0..count {
@@ -90,12 +90,12 @@ fn a_rate_spaces_frames_and_its_queue_drops_the_tail() {
             lane.take(0, numbered(number, 1000));
         }
         assert_eq!(lane.counts.queue_dropped, 2);
-        // One is through: there is room for one.
+        // One has passed: there is room for one.
         lane.take(MS, numbered(5, 1000));
         lane.take(MS, numbered(6, 1000));
         assert_eq!(lane.counts.queue_dropped, 3);
         assert_eq!(leave(lane, 0, 10 * MS, MS / 2), [(MS, 0), (2 * MS, 1), (3 * MS, 2), (4 * MS, 5)]);
-        // An idle rate saves nothing up.
+        // An idle rate does not accumulate credit.
         lane.take(20 * MS, numbered(7, 1000));
         assert_eq!(leave(lane, 20 * MS, 30 * MS, MS / 2), [(21 * MS, 7)]);
     }
@@ -106,7 +106,7 @@ fn loss_takes_its_share_and_the_same_frames_again() {
     let few = passed(&mut lane(&[("loss", "30%")]), 10_000);
     assert!((6_800..7_200).contains(&few.len()), "{}", few.len());
     assert_eq!(few, passed(&mut lane(&[("loss", "30%")]), 10_000));
-    // Whatever else is done to frames, the same ones are lost.
+    // Other faults do not change which frames are lost.
     let mut others = passed(&mut lane(&[("loss", "30%"), ("reorder", "5%,8"), ("corrupt", "0%")]), 10_000);
     others.sort_unstable();
     assert_eq!(few, others);
@@ -128,9 +128,9 @@ fn bursts_lose_many_in_a_row() {
     let left = passed(&mut lane, 100_000);
     let lost = lane.counts.burst_lost;
     assert_eq!((lost + left.len() as u64, lane.counts.lost), (100_000, 0));
-    // 100 bursts of 20 frames, of which half are lost.
+    // 100 bursts of 20 frames, half of which are lost.
     assert!((600..1_600).contains(&lost), "{lost}");
-    // Lost frames are near each other: most gaps have another one within ten frames.
+    // Lost frames are close together: most have another one within ten frames.
     let missing: Vec<u32> = (0..100_000).filter(|number| left.binary_search(number).is_err()).collect();
     let near = missing.windows(2).filter(|two| two[1] - two[0] <= 10).count();
     assert!(near * 10 > missing.len() * 8, "{near} of {}", missing.len());
@@ -151,7 +151,7 @@ fn reordered_frames_are_overtaken_by_no_more_than_the_window() {
     assert!((900..1_100).contains(&overtaken), "{overtaken}");
     let most = left.iter().enumerate().map(|(at, number)| at as i64 - i64::from(*number)).max();
     assert!(most.is_some_and(|most| (10..=16).contains(&most)), "{most:?}");
-    // What nothing follows goes when its time is up, and was not overtaken.
+    // A frame that no other follows leaves when its time is up, and was not overtaken.
     let held = lane.on_way();
     let last = leave(&mut lane, HELD_MOST, HELD_MOST, 1);
     assert_eq!(last.len(), held);
@@ -189,7 +189,7 @@ fn the_share_that_is_corrupted_is_marked_and_differs() {
 }
 
 #[test]
-fn packets_above_the_mtu_vanish() {
+fn packets_above_the_mtu_are_dropped() {
     let mut lane = lane(&[("mtu", "576")]);
     assert!(lane.take(0, numbered(0, 14 + 577)).is_some());
     assert!(lane.take(0, numbered(1, 14 + 576)).is_none());
