@@ -1,5 +1,5 @@
-//! Bare sockets between two machines, without the limit programs, which are not there on every machine: one call for each
-//! message. Both sides spin.
+//! Bare sockets between two machines: one call per message, and both sides spin. It replaces the limit programs, which are not on
+//! every machine.
 
 use super::meter::{Meter, Per, Sampled};
 use super::peer::{expect_jobs, say, Gone};
@@ -11,16 +11,16 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A datagram that is not answered by then is taken for lost.
+/// An unanswered datagram is lost after this time.
 const LOST: Duration = Duration::from_millis(20);
 
-/// Round trips of one sample.
+/// Round trips per sample.
 const BATCH: u32 = 16;
 
-/// Calls that found nothing, or sent, between two looks whether it is over.
+/// Calls without data, or sends, between two checks whether to end.
 const LOOK_EVERY: u32 = 1 << 10;
 
-/// What the measuring side sends to begin and to end; no message is that short.
+/// The messages of the measuring side that begin and end a job; no other message is this short.
 const BEGIN: [u8; 1] = [1];
 const END: [u8; 1] = [2];
 
@@ -68,7 +68,7 @@ fn accept(listener: &TcpListener, gone: &Gone) -> Result<TcpStream, Error> {
     }
 }
 
-/// Answers each datagram with one of the same size, until the end is told.
+/// Answers each datagram with one of the same size, until told to end.
 fn echo_datagrams(socket: &UdpSocket, source: &Source, size: usize, gone: &Gone) -> Result<u64, Error> {
     source.rewind(size, Half::Second);
     let mut message = vec![0; size];
@@ -92,7 +92,7 @@ fn echo_datagrams(socket: &UdpSocket, source: &Source, size: usize, gone: &Gone)
     }
 }
 
-/// Sends to whoever says so, until the end is told.
+/// Sends to the sender of the first datagram, until told to end.
 fn send_datagrams(socket: &UdpSocket, source: &Source, size: usize, gone: &Gone) -> Result<u64, Error> {
     source.rewind(size, Half::First);
     let mut to: Option<SocketAddr> = None;
@@ -146,7 +146,7 @@ fn send_stream(stream: &mut TcpStream, source: &Source, size: usize) -> Result<u
 
 // ---- the side that measures
 
-/// What is measured of bare sockets to a machine.
+/// Measures bare sockets to a machine.
 #[derive(Debug)]
 pub struct Bare<'a> {
     pub peer: &'a mut Peer,
@@ -182,7 +182,7 @@ impl Bare<'_> {
         Ok(meter.finish())
     }
 
-    /// Datagrams received per second, of those that the other side sends one by one.
+    /// Datagrams received per second, if the other side sends them one by one.
     pub fn udp_rate(&mut self, size: usize) -> Result<Sampled, Error> {
         let socket = self.udp(BareJob::UdpStream { size })?;
         let mut message = vec![0; size];
@@ -200,7 +200,7 @@ impl Bare<'_> {
                     }
                 }
             } else if heard.elapsed() > LOST {
-                // The word to begin may have been lost too.
+                // The message to begin may have been lost.
                 later(socket.send(&BEGIN))?;
                 if heard.elapsed() > PATIENCE {
                     return Err(silence("datagrams"));
@@ -267,7 +267,7 @@ impl Bare<'_> {
         Ok(socket)
     }
 
-    /// Tells the end again and again, for that word may be lost too.
+    /// Sends the message to end until it is answered, since it may be lost.
     fn end_udp(&mut self, socket: &UdpSocket) -> Result<(), Error> {
         let start = Instant::now();
         while self.peer.finished()?.is_none() {
@@ -288,7 +288,7 @@ impl Bare<'_> {
     }
 }
 
-/// Whether an answer came before it must be taken for lost.
+/// Whether an answer came in time. Otherwise it is taken for lost.
 fn await_datagram(socket: &UdpSocket, message: &mut [u8]) -> Result<bool, Error> {
     let mut idle = 0u32;
     let mut start = None;
@@ -304,13 +304,13 @@ fn await_datagram(socket: &UdpSocket, message: &mut [u8]) -> Result<bool, Error>
     }
 }
 
-/// After a loss: answers that come late must not be taken for those of later requests.
+/// After a loss, discards late answers, so that they are not taken for those of later requests.
 fn drain(socket: &UdpSocket, message: &mut [u8]) {
     std::thread::sleep(LOST);
     while socket.recv(message).is_ok() {}
 }
 
-/// `None` where the same call may work later. A datagram that was refused tells that the other side has closed its socket.
+/// `None` if the call may work later. A refused datagram shows that the other side has closed its socket.
 fn later<T>(outcome: io::Result<T>) -> Result<Option<T>, Error> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -321,7 +321,7 @@ fn later<T>(outcome: io::Result<T>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Fills the message; false at the end of the connection.
+/// Fills the message; false if the connection has ended.
 fn read_spinning(stream: &mut TcpStream, message: &mut [u8]) -> Result<bool, Error> {
     let mut filled = 0;
     while filled < message.len() {

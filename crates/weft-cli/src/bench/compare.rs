@@ -1,4 +1,4 @@
-//! `weft bench compare`: what moved between two measurements, beyond noise.
+//! `weft bench compare`: what changed between two measurements, beyond noise.
 
 use super::json::{Document, Family, Row};
 use super::results::Metric;
@@ -10,21 +10,21 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// How much further than its rounds a median is believed to reach, at the least, as a part of it: a machine is not the same a
-/// minute later. And if there was one round only, or the file does not tell.
+/// How far a median's range reaches beyond its rounds at least, relative to the median: a machine is not the same a minute later.
+/// The second value holds if there was only one round, or if the file does not say.
 const ROUNDS: f64 = 0.05;
 const ONE_ROUND: f64 = 0.15;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-A figure moved beyond noise if the ranges in which it is believed do not overlap. A range is that of the rounds' medians, wider at \
-both ends by half of itself, and by 5 % of the median at the least. Of a single round, and in files of an older weft, which do not tell \
+A figure moved beyond noise if its two ranges do not overlap. A range is that of the rounds' medians, extended at \
+both ends by half of itself, and by 5 % of the median at least. For a single round, and in files of an older weft, which do not have \
 the rounds, it is the median ± 15 %, or ± three standard errors of a median if that is more: 3 · 1.25 · |p99 - median| / 2.33 / √n.
 
-What the machine itself did stands beside: `÷ limit` is how the figure moved, divided by how the limit at that size did. A figure \
-that moved as its limit did says nothing about weft. What is not above 0 (L of LogP can be) is not compared. The exit status is 0 whatever moved.";
+`÷ limit` shows whether the machine itself changed: it is the figure's ratio divided by that of the limit at that size. A figure \
+that moved as its limit did says nothing about weft. Figures of 0 or less (such as L of LogP) are not compared. The exit status is always 0.";
 
-/// What can be asked of `weft bench compare`.
+/// The arguments of `weft bench compare`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -38,13 +38,13 @@ pub struct Options {
     form: Form,
 }
 
-/// Compares, and tells.
+/// Compares, and prints the result.
 pub fn run(options: &Options) -> Result<(), Error> {
     let comparison = compare(&Document::read(&options.old)?, &Document::read(&options.new)?);
     options.form.tell(&comparison, || comparison.words())
 }
 
-/// What became of a figure.
+/// How a figure changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
@@ -63,29 +63,29 @@ struct Change {
     unit: String,
     old: f64,
     new: f64,
-    /// Between which values each is believed to lie.
+    /// The range in which each median is believed to lie.
     old_range: [f64; 2],
     new_range: [f64; 2],
     /// New ÷ old.
     ratio: f64,
-    /// That ratio ÷ the limit's at the same size.
+    /// That ratio divided by the limit's at the same size.
     #[serde(skip_serializing_if = "Option::is_none")]
     beside_limit: Option<f64>,
     verdict: Verdict,
 }
 
-/// All of it.
+/// The whole comparison.
 #[derive(Debug, Serialize)]
 struct Comparison {
     old: super::machine::Machine,
     new: super::machine::Machine,
     changes: Vec<Change>,
-    /// In one of the files only.
+    /// Rows in only one of the files.
     only_old: Vec<String>,
     only_new: Vec<String>,
 }
 
-/// Of which figure a row is. The result of n_half is itself a size.
+/// Whether two rows are of the same figure. The result of n_half is itself a size, so sizes are not compared there.
 fn is_same(a: &Row, b: &Row) -> bool {
     let key = |row: &Row| (row.place.clone(), row.metric.clone(), row.system.clone(), row.way.clone());
     key(a) == key(b) && (a.size == b.size || a.metric == Metric::NHalf.name())
@@ -143,7 +143,7 @@ fn change(before: &Row, after: &Row, documents: [&Document; 2]) -> Option<Change
     })
 }
 
-/// Between which values a median is believed to lie.
+/// The range in which a median is believed to lie.
 fn range(row: &Row, median: f64) -> [f64; 2] {
     match row.rounds {
         Some([least, most]) if most > least => {

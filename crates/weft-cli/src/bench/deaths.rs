@@ -1,4 +1,4 @@
-//! Round trips of a process while others are killed to which it has sent requests.
+//! Round trips of a process while other processes are killed that it has sent requests to.
 
 use super::meter::{summarize, Per, Sampled};
 use super::peer::{ask, expect_alive, Tally};
@@ -11,32 +11,32 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Endpoint, Event, SendError};
 
-/// How long round trips are measured before each death, and behind it.
+/// How long round trips are measured before and after each death.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Polls without a message between two looks at the clock.
+/// Polls without a message between two readings of the clock.
 const LOOK_EVERY: u32 = 1 << 18;
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Copy, Debug)]
 pub struct Deaths {
-    /// Round trips in the moments before the kills, and behind them.
+    /// Round trips just before and just after the kills.
     pub before: Sampled,
     pub beside: Sampled,
-    /// From a kill until all that was under way to the one killed had come back.
+    /// From a kill until all requests to the killed process had come back.
     pub settled: Sampled,
 }
 
-/// One that goes on.
+/// The process that survives.
 struct Survivor {
     caller: Caller,
-    /// Sends to those who die.
+    /// Sends to the processes that are killed.
     asker: Endpoint,
     returned: Rc<Cell<u64>>,
     deaths: u64,
 }
 
-/// Nanoseconds.
+/// Samples in nanoseconds.
 #[derive(Default)]
 struct Samples {
     before: Vec<f64>,
@@ -45,7 +45,7 @@ struct Samples {
 }
 
 impl Bench {
-    /// Single round trips before and behind the kills of processes that `start` starts, one after the other.
+    /// Single round trips before and after the kills of processes that `start` starts one after the other.
     pub fn beside_deaths(&mut self, size: usize, start: &dyn Fn() -> Result<Peer, Error>) -> Result<Deaths, Error> {
         let contacts = self.peer.give(&Job::Echo { size, waiting: Waiting::Polls })?;
         let tally = Rc::new(Tally::default());
@@ -100,7 +100,7 @@ impl Survivor {
         Ok(())
     }
 
-    /// Sends a window of requests, which are kept.
+    /// Sends a window of requests to a peer that does not answer them.
     fn engage(&mut self, victim: &mut Peer) -> Result<(), Error> {
         let contacts = victim.give(&Job::Keep)?;
         let (name, key) = contacts[0].read()?;
@@ -121,7 +121,7 @@ impl Survivor {
         self.note()
     }
 
-    /// One request to the peer and its answer: nanoseconds.
+    /// One round trip with the peer, in nanoseconds.
     #[inline(always)]
     fn trip(&mut self) -> Result<f64, Error> {
         let Survivor { caller, .. } = self;
@@ -144,7 +144,7 @@ impl Survivor {
         Ok(time.as_nanos() as f64)
     }
 
-    /// Counts deaths. The peer must live.
+    /// Counts deaths. The peer itself must live.
     fn note(&mut self) -> Result<(), Error> {
         while let Some(event) = self.caller.bundle.next_event() {
             match event {

@@ -1,12 +1,12 @@
-//! How good weft must be: ratios of one run, and whether they hold.
+//! Goals for weft's figures: ratios within one run, and whether they hold.
 //!
-//! Each is taken in every round, of two runs that were close in time, and the median of the rounds counts.
+//! Each ratio is taken in every round, from two runs close in time; the median of the rounds counts.
 
 use super::meter::Sampled;
 use super::plan::{BANDWIDTH_SIZES, LARGE, READ_SIZES, RTT_SIZES, SMALL, UNREAD_SIZES};
 use super::results::{is_ucx, Key, Metric, Results, Way};
 
-/// What is asked of a ratio.
+/// The bound on a ratio.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Asked {
     AtMost(f64),
@@ -23,17 +23,17 @@ impl Asked {
     }
 }
 
-/// One ratio, or difference, as measured and as asked.
+/// A ratio or difference, with its bound.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Goal {
     pub what: String,
     pub value: f64,
     pub asked: Asked,
-    /// Nanoseconds, where it is a difference.
+    /// Nanoseconds if it is a difference.
     pub unit: &'static str,
 }
 
-/// All goals of which both sides were measured.
+/// All goals for which both sides were measured.
 pub fn goals(results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     let mut ratio = |what: String, value: Option<f64>, asked| {
@@ -62,7 +62,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         );
     }
     for size in READ_SIZES {
-        // Only where UCX was not measured with receivers that read does other work stand in.
+        // If UCX was not measured with receivers that read, compare with receivers that do less work.
         let (ucx, how) = match results.best_by(Way::Read, Metric::Rtt, size, is_ucx) {
             Some(series) => (Some(series.key.clone()), "both reading all"),
             None => (best_ucx(results, Metric::Rtt, size), "weft reading all, UCX nothing"),
@@ -75,7 +75,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
         let value = best_ucx(results, Metric::Rtt, size).and_then(|ucx| results.compare(&unread, &ucx, medians));
         ratio(format!("the same, {size} B, read by neither, as ucx_perftest does"), value, Asked::AtMost(1.0));
     }
-    // UCX tells only the mean of a run: it is compared with the mean.
+    // UCX reports only the mean of a run, so means are compared.
     let means = |a: Sampled, b: Sampled| a.mean / b.mean;
     let one_way = weft(Metric::Rate, SMALL);
     let value = best_ucx(results, Metric::Rate, SMALL).and_then(|ucx| results.compare(&one_way, &ucx, means));
@@ -144,7 +144,7 @@ mod tests {
         results
     }
 
-    /// The goals that tell of UCX: name, value, whether it holds.
+    /// The goals about UCX: name, value, whether it holds.
     fn of_ucx(results: &Results) -> Vec<(String, f64, bool)> {
         let goals = goals(results).into_iter();
         let goals = goals.filter(|goal| goal.what.contains("UCX") || goal.what.contains("ucx"));

@@ -1,4 +1,4 @@
-//! The results as JSON: written by the benchmarks, read by `weft bench report` and `compare` and by other tools of the project.
+//! The results as JSON. The benchmarks write it; `weft bench report`, `weft bench compare` and other tools of the project read it.
 
 use super::goals::{Asked, Goal};
 use super::machine::Machine;
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What one command measured.
+/// The results of one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Document {
     pub machine: Machine,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// What stands between the two processes, where more is known than that. Not in files of weft before this was told.
+    /// What is between the two processes, if known. Missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<String>,
-    /// How many rounds there were. Not in files of weft before this was told.
+    /// The number of rounds. Missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     pub rows: Vec<Row>,
-    /// Measurements that were left out or failed, with the reason. Of MPIs only.
+    /// Measurements that were left out or failed, with the reason. Only of MPIs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The ratios that weft is held to.
+    /// The ratios with a goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Judged>,
 }
@@ -41,20 +41,20 @@ pub struct Row {
     pub size: usize,
     pub unit: String,
     pub system: String,
-    /// How it was measured, if not as the metric's name says. Not in files of weft before this was told.
+    /// How it was measured, if not as the metric's name says. Missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<String>,
     pub median: Option<f64>,
-    /// Some systems tell none.
+    /// Some systems report none.
     pub p99: Option<f64>,
     pub n: usize,
-    /// The least and the greatest of the rounds' medians. Not in files of weft before this was told.
+    /// The least and the greatest of the rounds' medians. Missing in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<[f64; 2]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The medians of the rounds, in order, and their means; nothing for a round in which it was not measured. Not in files of weft
-    /// before this was told.
+    /// The medians of the rounds in order, and their means; `None` for a round in which the figure was not measured. Missing in
+    /// files of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub medians: Vec<Option<f64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,7 +67,7 @@ pub struct Judged {
     pub what: String,
     pub value: Option<f64>,
     pub unit: String,
-    /// One of these two is told.
+    /// One of these two is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ impl From<&Goal> for Judged {
 pub enum Between<'a> {
     /// Two processes of one machine.
     Local,
-    /// Two hosts, over a network of that MTU, if it is known. The title says what is between them.
+    /// Two hosts, over a network of this MTU if it is known. The title says what is between them.
     Hosts { mtu: Option<u32>, title: &'a str },
 }
 
@@ -122,7 +122,7 @@ impl Document {
         }
     }
 
-    /// What was written before.
+    /// Reads a document from a file.
     pub fn read(path: &Path) -> Result<Document, Error> {
         let failed = |source: std::io::Error| Error::File {
             verb: "read the figures in",
@@ -139,8 +139,8 @@ impl Document {
         }
     }
 
-    /// Of several rows of one figure and system, one was measured as the metric's name says: in files that do not tell, the one
-    /// without a detail, else the first. The others go by their detail.
+    /// If several rows are of one figure and system, one of them was measured as the metric's name says: in files that don't mark
+    /// it, the one without a detail, otherwise the first. The others are named by their detail.
     fn name_ways(&mut self) {
         let key = |row: &Row| (row.metric.clone(), row.size, row.system.clone());
         for at in 0..self.rows.len() {
@@ -154,20 +154,20 @@ impl Document {
         }
     }
 
-    /// Whether it tells the figures of each round.
+    /// Whether it has the figures of each round.
     pub fn has_rounds(&self) -> bool {
         self.rows.iter().any(|row| !row.medians.is_empty())
     }
 
-    /// The row of a system at a figure, measured in a way.
+    /// The row of a system for a figure, measured in one way.
     pub fn get(&self, metric: Metric, size: usize, way: Way, system: &str) -> Option<&Row> {
         let is_way = |row: &Row| row.way.as_deref().unwrap_or(Way::Plain.name()) == way.name();
         let is_it = |row: &&Row| row.metric == metric.name() && row.size == size && row.system == system;
         self.rows.iter().filter(is_it).find(|row| is_way(row))
     }
 
-    /// The best of a family at a figure, among those that were measured as the metric's name says. Of UCX those come first whose
-    /// receivers read, as all the others' do.
+    /// The best of a family for a figure, among rows measured as the metric's name says. For UCX, rows whose receivers read come
+    /// first, since all others' receivers read.
     pub fn best(&self, metric: Metric, size: usize, family: Family) -> Option<(&Row, f64)> {
         let reading = || self.best_by(Some(Way::Read.name()), metric, size, family).filter(|_| family == Family::Ucx);
         reading().or_else(|| self.best_by(None, metric, size, family))
@@ -204,11 +204,11 @@ impl Document {
     }
 }
 
-/// Who is drawn as one line: of the systems of a family, the best at each size.
+/// Systems that share a line in a picture: the line shows the best of them at each size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     Weft,
-    /// What the hardware could do; between hosts, bare UDP.
+    /// What the hardware can do; between hosts, bare UDP.
     Limit,
     /// The kernel's pipes and sockets; between hosts, TCP.
     Kernel,
@@ -218,7 +218,7 @@ pub enum Family {
 impl Family {
     pub const ALL: [Family; 4] = [Family::Weft, Family::Limit, Family::Kernel, Family::Ucx];
 
-    /// As it is called in a picture.
+    /// The name in a picture.
     pub fn name(self, is_of_hosts: bool) -> &'static str {
         match (self, is_of_hosts) {
             (Family::Weft, _) => "weft",
@@ -232,8 +232,8 @@ impl Family {
 }
 
 impl Row {
-    /// This figure divided by another one: the median of the rounds' ratios, or in files that do not tell the rounds the ratio of the
-    /// medians. UCX tells only the means of rates, so that means are divided there.
+    /// This figure divided by another: the median of the rounds' ratios, or the ratio of the medians if the file has no rounds. UCX
+    /// reports only the means of rates, so means are divided there.
     pub fn divided_by(&self, other: &Row) -> Option<f64> {
         let of_means = self.metric == Metric::Rate.name() && [self, other].iter().any(|row| is_ucx(&row.system));
         let (ours, theirs) = if of_means { (&self.means, &other.means) } else { (&self.medians, &other.medians) };
@@ -242,12 +242,12 @@ impl Row {
         median(ratios.filter(|ratio| ratio.is_finite())).or_else(of_medians).filter(|ratio| ratio.is_finite())
     }
 
-    /// Whether it is of UCX, with receivers that read.
+    /// Whether it is a row of UCX with receivers that read.
     pub fn is_ucx_that_reads(&self) -> bool {
         self.way.as_deref() == Some(Way::Read.name()) && self.family() == Some(Family::Ucx)
     }
 
-    /// The family of its system, if it is in one.
+    /// The family of its system, if there is one.
     pub fn family(&self) -> Option<Family> {
         let is_of_hosts = self.place == "hosts";
         match self.system.as_str() {
@@ -261,7 +261,7 @@ impl Row {
     }
 }
 
-/// Writes a document to a file, or to standard output if it is called `-`.
+/// Writes a document to a file, or to standard output if the path is `-`.
 pub fn write(path: &Path, document: &impl Serialize) -> Result<(), Error> {
     let failed = |source| Error::File {
         verb: "write",
@@ -299,7 +299,7 @@ fn row(place: &str, series: &Series, rounds: u32) -> Row {
     }
 }
 
-/// A figure of each round, in order.
+/// A figure in each round, in order.
 fn in_rounds(series: &Series, rounds: u32, figure: impl Fn(Sampled) -> f64) -> Vec<Option<f64>> {
     let of = |round| series.runs.iter().find(|run| run.round == round).map(|run| figure(run.sampled));
     (0..rounds).map(|round| of(round).filter(|value| value.is_finite())).collect()

@@ -1,4 +1,4 @@
-//! The limit programs of `bench/limits`: found, built if they must be, run, and their lines read.
+//! The limit programs of `bench/limits`: finds them, builds them if necessary, runs them, and reads their output.
 
 use super::machine::Cpus;
 use super::meter::Sampled;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What one run of a limit program may take: they end themselves after 20 s.
+/// How long one run of a limit program may take: the programs end themselves after 20 s.
 const RUN_MOST: Duration = Duration::from_secs(30);
 
-/// What building them may take.
+/// How long building them may take.
 const BUILD_MOST: Duration = Duration::from_secs(120);
 
-/// The variable that names the program when it lies elsewhere. The one for UCX then lies beside it.
+/// The variable with the program's path if it is elsewhere. The program for UCX is then beside it.
 const VARIABLE: &str = "WEFT_LIMITS";
 
-/// The program that needs UCX's headers to be built.
+/// The program that can be built only with UCX's headers.
 const UCX_READ: &str = "ucx-read";
 
 /// One of the built programs.
@@ -29,7 +29,7 @@ pub struct Limits {
     cpus: Cpus,
 }
 
-/// One line that it printed.
+/// One line of output.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Line {
     metric: String,
@@ -40,7 +40,7 @@ pub struct Line {
     mean: f64,
     n: usize,
     detail: String,
-    /// Which kind of ring won.
+    /// The kind of ring that won.
     pub variant: Option<String>,
     #[serde(default)]
     line_before: f64,
@@ -49,7 +49,7 @@ pub struct Line {
 }
 
 impl Limits {
-    /// Finds the program of the limits, or builds it. Else says what to do.
+    /// Finds the limit program, or builds it. The error says what to do.
     pub fn find(cpus: Cpus) -> Result<Limits, String> {
         if let Some(path) = named() {
             return match path.is_file() {
@@ -70,7 +70,7 @@ impl Limits {
         }
     }
 
-    /// The same for round trips through UCX of bytes that both sides read.
+    /// Finds the program for round trips through UCX whose two sides read all bytes.
     pub fn find_for_ucx(cpus: Cpus) -> Result<Limits, String> {
         let path = match named() {
             Some(limits) => Some(limits.with_file_name(UCX_READ)).filter(|path| path.is_file()),
@@ -84,7 +84,7 @@ impl Limits {
         })
     }
 
-    /// A command that runs one program.
+    /// The command for one run.
     pub fn command(&self, arguments: &[String], time: Duration) -> Command {
         let cpus = format!("{},{}", self.cpus.ours, self.cpus.theirs);
         let mut command = Command::new(&self.path);
@@ -92,7 +92,7 @@ impl Limits {
         command
     }
 
-    /// Runs one program. `Ok(None)`: it does not measure this, and said why.
+    /// Runs it once. `Ok(None)`: it does not measure this, and has said why.
     pub fn run(&self, arguments: &[String], time: Duration) -> Result<Line, String> {
         let output = output_of(&mut self.command(arguments, time), RUN_MOST).map_err(|e| match e {
             NoOutput::NotStarted(e) => format!("{} cannot be run: {e}", self.path.display()),
@@ -112,12 +112,12 @@ impl Limits {
     }
 }
 
-/// The program of the limits, if the user says where it is.
+/// The path of the limit program, if the user set it.
 fn named() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).map(PathBuf::from)
 }
 
-/// A program of the repository, which is built if it must be and can be.
+/// A program of the repository. It is built if necessary and possible.
 fn built(dir: &Path, program: &str) -> Option<PathBuf> {
     let path = dir.join("build").join(program);
     if path.is_file() {
@@ -128,7 +128,7 @@ fn built(dir: &Path, program: &str) -> Option<PathBuf> {
 }
 
 impl Line {
-    /// The series that it belongs to, if its metric is one of ours.
+    /// The series of the line, if its metric is known.
     pub fn key(&self, way: Way) -> Option<Key> {
         let metric = [Metric::Rtt, Metric::Rate, Metric::Bandwidth, Metric::Lone]
             .into_iter()
@@ -141,12 +141,12 @@ impl Line {
         Sampled { median: self.median, p99: self.p99, mean: self.mean, n: self.n }
     }
 
-    /// What it said of itself.
+    /// The program's remark on the run.
     pub fn detail(&self) -> String {
         self.detail.clone()
     }
 
-    /// The cache line's round trips beside it, where it has seen them.
+    /// The round trips of a cache line measured along with it, if any.
     pub fn lines(&self) -> impl Iterator<Item = f64> {
         [self.line_before, self.line_after].into_iter().filter(|&ns| ns > 0.0)
     }

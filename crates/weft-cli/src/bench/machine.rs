@@ -1,4 +1,4 @@
-//! The machine that is measured: its description, and the two CPUs of a measurement.
+//! The machine: its description, and the two CPUs of a measurement.
 
 use crate::error::Error;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
@@ -13,7 +13,7 @@ pub struct Cpus {
     pub theirs: usize,
 }
 
-/// What the figures depend on.
+/// The facts that the figures depend on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
@@ -46,7 +46,7 @@ impl Machine {
     }
 }
 
-/// Two CPUs that this process may use: the first one, and the first that is not its hardware twin.
+/// Two CPUs that this process may use: the first, and the first that does not share a core with it.
 pub fn choose_cpus() -> Result<Cpus, Error> {
     let allowed = allowed()?;
     let too_few = Error::TooFewCpus { allowed: allowed.len() };
@@ -57,7 +57,7 @@ pub fn choose_cpus() -> Result<Cpus, Error> {
     Ok(Cpus { ours, theirs })
 }
 
-/// Keeps this process on one CPU.
+/// Pins this process to one CPU.
 pub fn pin(cpu: usize) -> Result<(), Error> {
     if cpu >= CpuSet::MAX_CPU {
         let cause = format!("there is no CPU {cpu}");
@@ -68,12 +68,12 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
     keep_to(&set)
 }
 
-/// The CPUs that this process may use at present.
+/// The CPUs that this process may use.
 pub fn affinity() -> Result<CpuSet, Error> {
     sched_getaffinity(None).map_err(|e| Error::system("ask which CPUs may be used", e, "Run it on Linux"))
 }
 
-/// Keeps this process to some CPUs.
+/// Restricts this process to some CPUs.
 pub fn keep_to(set: &CpuSet) -> Result<(), Error> {
     sched_setaffinity(None, set)
         .map_err(|e| Error::system("stay on one CPU", e, "Name CPUs that `taskset -pc $$` lists"))
@@ -85,13 +85,13 @@ pub fn allowed() -> Result<Vec<usize>, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// The CPUs that share a core with one, itself among them.
+/// The CPUs that share a core with this one, including itself.
 fn twins_of(cpu: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     parse_list(&fs::read_to_string(path).unwrap_or_default())
 }
 
-/// Reads the kernel's lists of numbers, such as `0-2,64`. What is not one is left out.
+/// Parses the kernel's lists of numbers, such as `0-2,64`. Anything else is skipped.
 fn parse_list(text: &str) -> Vec<usize> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

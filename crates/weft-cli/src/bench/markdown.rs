@@ -1,4 +1,4 @@
-//! The results as a part of a Markdown page: one table of figures beside their limits and peers, and one line of conditions.
+//! The results as part of a Markdown page: one table of figures beside their limits and peers, and one line of conditions.
 
 use super::json::{Document, Family, Judged, Row};
 use super::mpi::table::{by_mpi, cells, columns, heads, Line as MpiLine};
@@ -6,7 +6,7 @@ use super::results::{Metric, Way};
 use super::table::{bytes, digits, figure, ns};
 use std::fmt::Write;
 
-/// The metrics that have rows, in order, each by these ways.
+/// The metrics that have rows, in order, each measured in these ways.
 const FIGURES: [(Metric, &[Way]); 12] = [
     (Metric::Rtt, &[Way::Plain, Way::Waiting, Way::Sleeping]),
     (Metric::Rate, &[Way::Plain, Way::RequestReply]),
@@ -22,10 +22,10 @@ const FIGURES: [(Metric, &[Way]); 12] = [
     (Metric::Adds, &[Way::Plain, Way::Executed]),
 ];
 
-/// The families that weft is compared with, in the order of the columns.
+/// The families that weft is compared with, in column order.
 const OTHERS: [Family; 3] = [Family::Limit, Family::Kernel, Family::Ucx];
 
-/// The table and its conditions; and with `has_goals` the ratios that weft is held to.
+/// The table and its conditions; with `has_goals` also the ratios that have goals.
 pub fn render(document: &Document, has_goals: bool) -> String {
     let mut text = String::new();
     for (_, title, lines) in by_mpi(document) {
@@ -42,7 +42,7 @@ pub fn render(document: &Document, has_goals: bool) -> String {
     text
 }
 
-/// A figure of weft, and the best of each family at the same figure.
+/// A figure of weft, and the best of each family for the same figure.
 struct Line<'a> {
     metric: Metric,
     way: Way,
@@ -79,7 +79,7 @@ fn other(document: &Document, metric: Metric, size: usize, way: Way, family: Fam
     }
 }
 
-/// The figures beside each other. A family that was not measured has no columns.
+/// The figures beside each other. A family without figures has no columns.
 fn beside(document: &Document, lines: &[Line<'_>]) -> String {
     let has: [bool; 3] = std::array::from_fn(|at| lines.iter().any(|line| line.others[at].is_some()));
     let families = || OTHERS.into_iter().enumerate().filter(|(at, _)| has[*at]);
@@ -147,7 +147,7 @@ fn name(row: &Row) -> String {
     format!("({}{})", row.system, if row.is_ucx_that_reads() { ", reading" } else { "" })
 }
 
-/// What the figures depend on, and how they are read: one line.
+/// The conditions of the figures, and how to read them: one line.
 fn conditions(document: &Document) -> String {
     let machine = &document.machine;
     let date = escaped(machine.date.split('T').next().unwrap_or_default());
@@ -184,7 +184,7 @@ fn between(document: &Document) -> String {
     }
 }
 
-/// What was asked, and whether it holds.
+/// The goals, and whether they hold.
 fn goals(goals: &[Judged]) -> String {
     let mut table = Markdown::new(&["how good", "measured", "asked", ""].map(str::to_owned), 1);
     for goal in goals {
@@ -205,7 +205,7 @@ struct Markdown {
 }
 
 impl Markdown {
-    /// With its header. The columns from `right` on stand at the right.
+    /// With a header. The columns from `right` on are aligned to the right.
     fn new(header: &[String], right: usize) -> Markdown {
         let mut table = Markdown { text: String::new() };
         table.row(header);
@@ -224,7 +224,7 @@ impl Markdown {
     }
 }
 
-/// A text without what Markdown would take for its own: marks of a table, of emphasis, of a tag.
+/// Escapes Markdown's own characters: those of tables, emphasis and tags.
 fn escaped(text: &str) -> String {
     let mut to = String::with_capacity(text.len());
     for c in text.chars() {

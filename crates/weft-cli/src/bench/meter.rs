@@ -1,25 +1,25 @@
-//! Turns "so many are done" into samples, as `bench/limits/common.c` does, so that both are compared alike.
+//! Turns counts of finished work into samples in the same way as `bench/limits/common.c`, so that both are comparable.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Samples kept of one run; their memory is there before it starts.
+/// The most samples of one run; their memory is allocated before it starts.
 const SAMPLES_MOST: usize = 1 << 18;
 
-/// A sample of a rate is half a millisecond: longer than the bursts between two publications of a ring's head, shorter than
-/// the time slices in which other programs take the CPU, so that the median is of the slices without them.
+/// The length of a rate's sample: longer than the bursts between two publications of a ring's head, and shorter than the time
+/// slices of other programs on the CPU, so that the median is of slices without them.
 const RATE_SAMPLE: Duration = Duration::from_micros(500);
 
-/// What is sampled.
+/// The unit of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
-    /// Nanoseconds for each.
+    /// Nanoseconds per item.
     Unit,
-    /// How many in a second.
+    /// Items per second.
     Second,
 }
 
-/// Samples while something is done again and again. The first tenth of the time warms up.
+/// Takes samples while something is done repeatedly. The first tenth of the time is warm-up.
 #[derive(Debug)]
 pub struct Meter {
     per: Per,
@@ -33,7 +33,7 @@ pub struct Meter {
     samples: Vec<f64>,
 }
 
-/// What one run gave. `p99` is the slow tail: for rates, 99 % of the samples were faster.
+/// The result of one run. `p99` is the slow tail: for rates, 99 % of the samples were faster.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sampled {
     pub median: f64,
@@ -61,7 +61,7 @@ impl Meter {
         }
     }
 
-    /// So many more are done. Says whether to go on.
+    /// Counts more finished items. Returns whether to go on.
     #[inline]
     pub fn tick(&mut self, units: f64) -> bool {
         let now = Instant::now();
@@ -88,7 +88,7 @@ impl Meter {
         self.samples.is_empty() || (now < self.end && self.samples.len() < SAMPLES_MOST)
     }
 
-    /// What it came to.
+    /// The result.
     pub fn finish(self) -> Sampled {
         let ns = self.time.as_nanos() as f64;
         let mean = match self.per {
@@ -112,7 +112,7 @@ pub fn summarize(mut samples: Vec<f64>, per: Per) -> Sampled {
     Sampled { median: samples[n / 2], p99: samples[tail], mean, n }
 }
 
-/// The median of a few values; of an even number the mean of the two in the middle. `None` of none.
+/// The median of a few values; for an even number, the mean of the two in the middle. `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
     values.sort_by(f64::total_cmp);

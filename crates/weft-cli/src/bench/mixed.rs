@@ -1,7 +1,7 @@
-//! Round trips of a process that has a peer on its own host and one on another host, in one bundle.
+//! Round trips of a process with one peer on its own host and one on another host, in one bundle.
 //!
-//! Both peers are one process, on the other CPU, in one thread that polls a bundle for each: with two processes there the
-//! scheduler would be measured. It polls the busy bundle most of the time.
+//! Both peers are one process on the other CPU. One thread polls a bundle for each: two processes there would measure the
+//! scheduler. It polls the busy bundle most of the time.
 
 use super::meter::{summarize, Meter, Per, Sampled};
 use super::peer::{ask, try_ask, Tally, ARGS_BYTES_MOST};
@@ -13,36 +13,36 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Node};
 
-/// How the peers are polled while one of them is asked: the other one is looked at so seldom that it does not count.
+/// How the peers are polled while one of them is measured: the other one so rarely that it does not matter.
 const SELDOM: u32 = 1 << 12;
 
-/// How they are polled while both are: the network's as often as weft itself looks at it beside messages through memory, and if
-/// none comes meanwhile.
+/// How they are polled while both are measured: the network as often as weft itself looks at it beside messages through memory, and
+/// whenever memory has been silent for a while.
 const BOTH: Polls = Polls { memory: 256, still: 64, network: 1 };
 
-/// Round trips over the network that make a sample.
+/// Round trips over the network per sample.
 const NETWORK_BATCH: u32 = 16;
 
-/// Round trips through memory between two over the network, where they take turns.
+/// Round trips through memory between two over the network, if they take turns.
 const TURN: u32 = 16;
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     Memory,
     Network,
 }
 
-/// What goes on by the other way meanwhile.
+/// What happens on the other path at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// There is no peer.
     Nothing,
-    /// The peer is connected, and nothing is said.
+    /// The peer is connected and idle.
     Idle,
-    /// The same, at the same time.
+    /// Round trips at the same time.
     Busy,
-    /// The same, in turns: nothing is under way by two ways at once.
+    /// Round trips in turns: never on both paths at once.
     Turns,
 }
 
@@ -57,7 +57,7 @@ impl Beside {
         }
     }
 
-    /// What the other peer does while this route is measured.
+    /// What the other peer does while this path is measured.
     pub fn detail(self, route: Route) -> &'static str {
         match (self, route) {
             (Beside::Nothing, Route::Memory) => "no UDP peer",
@@ -72,11 +72,11 @@ impl Beside {
     }
 }
 
-/// What is measured between two peers: for each way, if it is.
+/// The figures of each path, if it is measured.
 type Figures = [Option<Sampled>; 2];
 
 impl Bench {
-    /// Round trip of 16 bytes by one way.
+    /// Round trip of 16 bytes on one path.
     pub fn round_trip_by(&mut self, route: Route, beside: Beside) -> Result<Sampled, Error> {
         let (polls, other) = match route {
             Route::Memory => (Polls { memory: SELDOM, still: SELDOM, network: 1 }, Route::Network),
@@ -97,7 +97,7 @@ impl Bench {
         Ok(figures[route as usize].unwrap_or_else(|| summarize(Vec::new(), Per::Unit)))
     }
 
-    /// Round trips of 16 bytes by both ways at once, one under way by each: through memory, and over the network.
+    /// Round trips of 16 bytes on both paths at once, one under way on each: through memory, and over the network.
     pub fn round_trips_by_both(&mut self) -> Result<[Sampled; 2], Error> {
         let figures = self.between_two(BOTH, |caller, time| {
             for route in [Route::Memory, Route::Network] {
@@ -106,7 +106,7 @@ impl Bench {
             }
             let mut is_asked = [false; 2];
             while is_asked != [false; 2] || caller.sides.iter().any(|side| side.meter.is_some()) {
-                // Both go on until both are measured.
+                // Neither stops before both are measured.
                 let goes_on = caller.sides.iter().any(|side| side.meter.is_some());
                 for (route, is_asked) in [Route::Memory, Route::Network].into_iter().zip(&mut is_asked) {
                     if *is_asked && caller.side(route).is_answered() {
@@ -124,7 +124,7 @@ impl Bench {
         Ok(figures.map(|figure| figure.unwrap_or_else(|| summarize(Vec::new(), Per::Unit))))
     }
 
-    /// Round trips of 16 bytes by both ways in turns, each timed by itself: through memory, and over the network.
+    /// Round trips of 16 bytes on the two paths in turns, each timed by itself: through memory, and over the network.
     pub fn round_trips_in_turns(&mut self) -> Result<[Sampled; 2], Error> {
         let mut samples = [(); 2].map(|()| Vec::with_capacity(1 << 16));
         self.between_two(BOTH, |caller, time| {
@@ -143,7 +143,7 @@ impl Bench {
         Ok(samples.map(|samples| summarize(samples, Per::Unit)))
     }
 
-    /// Gives the peers their job, measures, and compares what was sent with what came.
+    /// Gives the peers their job, measures, and compares the bytes sent and received.
     fn between_two(
         &mut self,
         polls: Polls,
@@ -154,7 +154,7 @@ impl Bench {
         let mut caller = Caller::new(&self.node, &contacts, &self.source)?;
         let measured = measure(&mut caller, self.time);
         self.or_its_cause(measured)?;
-        // By a way that is there already.
+        // On a path that is already connected.
         let by = caller.sides.iter().find(|side| side.asked > 0).map_or(caller.sides[0].endpoint, |side| side.endpoint);
         caller.bundle.send(by, 0, ask::STOP, &[], &[])?;
         caller.bundle.flush();
@@ -169,7 +169,7 @@ impl Bench {
     }
 }
 
-/// A bundle that asks two peers, and counts their answers.
+/// A bundle that sends requests to two peers and counts the answers.
 struct Caller {
     bundle: Bundle,
     source: Rc<Source>,
@@ -177,15 +177,15 @@ struct Caller {
     quiet: Quiet,
 }
 
-/// One of the two peers, as it is seen here.
+/// The state of one of the two peers.
 struct Side {
     endpoint: Endpoint,
     tally: Rc<Tally>,
     asked: u64,
-    /// Round trips that make a sample, and those since the last one.
+    /// Round trips per sample, and those since the last sample.
     batch: u32,
     done: u32,
-    /// Runs while it is measured.
+    /// Runs while this path is measured.
     meter: Option<Meter>,
     figure: Option<Sampled>,
 }
@@ -196,7 +196,7 @@ impl Side {
         self.tally.count.get() == self.asked
     }
 
-    /// One more round trip is done.
+    /// Counts a finished round trip.
     #[inline(always)]
     fn note(&mut self) {
         self.done += 1;
@@ -231,7 +231,7 @@ impl Caller {
         &mut self.sides[route as usize]
     }
 
-    /// Asks, unless it is full.
+    /// Sends a request. False if there is no room.
     #[inline(always)]
     fn try_ask(&mut self, route: Route) -> Result<bool, Error> {
         let side = &mut self.sides[route as usize];

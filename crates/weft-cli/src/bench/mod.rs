@@ -1,4 +1,4 @@
-//! `weft bench local`: what messages cost between two processes of this machine, beside what they could cost.
+//! `weft bench local`: the cost of messages between two processes of this machine, beside the machine's limits.
 
 pub mod am;
 mod bare;
@@ -45,42 +45,42 @@ use std::time::Duration;
 pub use peer::run as run_peer;
 pub use words::explain;
 
-/// Rounds, and the time of each run: by default, and when it has to be quick.
+/// Rounds, and the time of each run: by default, and for `--quick`.
 const ROUNDS: u32 = 5;
 const TIME: Duration = Duration::from_millis(150);
 const QUICK_ROUNDS: u32 = 3;
 const QUICK_TIME: Duration = Duration::from_millis(60);
 
-/// When a quick run begins nothing new. The rest of its 40 seconds is for what is under way.
+/// A quick run begins nothing new after this time. The rest of its 40 seconds is for runs that have begun.
 const QUICK_MOST: Duration = Duration::from_secs(34);
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Two processes, pinned to two CPUs. In every round each system runs once, for a moment, and those that are compared run one \
-after the other, in each second round the other way round; the table tells the median of the rounds' medians, and of their 99th \
-percentiles. Both sides of weft and of the limits add up every byte, and the sums are compared. Messages come out of 64 MiB in \
+Two processes, pinned to two CPUs. In every round each system runs once, for a moment; systems that are compared run one after the \
+other, in every second round in the opposite order. The table shows the median of the rounds' medians, and of their 99th \
+percentiles. Both sides of weft and of the limits add up every byte, and the sums are compared. Messages are taken from 64 MiB in \
 turn, so that no cache holds them.
 
-LogP (Culler and others, 1996), for requests of 16 bytes: o_s is the time in which a request is issued, in bursts of 16, which \
-do not stall; o_r is what a request, a delay longer than the round trip, and the look at the answer that lies there by then \
-take longer than o_s and the delay; L is half the round trip less both; g is the interval of requests answered when 32 are \
+LogP (Culler and others, 1996), for requests of 16 bytes: o_s is the time to issue a request, in bursts of 16, which \
+do not stall. For o_r, a delay longer than the round trip follows each request, and then a poll takes the answer; o_r is their time \
+beyond o_s and the delay. L is half the round trip less both. g is the time between answers when 32 requests are \
 under way. n_half is the size at which half of the best bandwidth is reached.
 
-UCX is measured with ucx_perftest, which sends the same bytes each time, whose receivers do not read what they receive, and which \
-tells the mean of rates only. Round trips of 64 B to 8 KiB are also measured with a program whose receivers read all bytes that \
-come through UCX (way `read` in JSON; it takes UCX's headers), and then that is what stands beside weft; and weft is measured at \
-some sizes with bytes that nobody reads (way `unread`).";
+UCX is measured with ucx_perftest. It sends the same bytes each time, its receivers do not read what they receive, and it \
+reports only the mean of rates. Round trips of 64 B to 8 KiB are also measured with a program whose receivers read all bytes that \
+come through UCX (way `read` in JSON; it needs UCX's headers); weft is then compared with that one. At some sizes, weft is also measured \
+with bytes that nobody reads (way `unread`).";
 
-/// What can be asked of every benchmark.
+/// The arguments of all benchmarks.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {
     /// Writes the figures to a file as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Prints the figures as a part of a Markdown page: one table, and one line of conditions.
+    /// Prints the figures as part of a Markdown page: one table, and one line of conditions.
     #[arg(long)]
     markdown: bool,
-    /// How often each system runs (5, and 3 if it has to be quick).
+    /// How often each system runs (default: 5; 3 with --quick).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The time of each run, in milliseconds; for tests.
@@ -94,13 +94,13 @@ impl Common {
         self.rounds.unwrap_or(if is_quick { QUICK_ROUNDS } else { ROUNDS })
     }
 
-    /// The time of each run, which is `usual` if nothing else is said.
+    /// The time of each run; the default is `usual`.
     fn time(&self, is_quick: bool, usual: Duration) -> Duration {
         self.ms.map_or(if is_quick { QUICK_TIME } else { usual }, Duration::from_millis)
     }
 
-    /// Prints what was measured, as Markdown or in these words, and writes the file that was asked for. What is printed goes to
-    /// standard error if the JSON goes to standard output. What was left out is told beside Markdown, not in it.
+    /// Prints the results, as Markdown or in these words, and writes the JSON file if there is to be one. If the JSON goes to
+    /// standard output, the rest goes to standard error. With Markdown, notes on what was left out go beside it, not into it.
     fn tell(
         &self,
         document: &Document,
@@ -120,14 +120,14 @@ impl Common {
     }
 }
 
-/// What can be asked of `weft bench local`.
+/// The arguments of `weft bench local`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
-    /// In less than 40 seconds: fewer rounds, shorter runs, fewer sizes of the others.
+    /// Takes less than 40 seconds: fewer rounds, shorter runs, fewer sizes of the others.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -140,19 +140,19 @@ pub struct Options {
     systems: Vec<System>,
 }
 
-/// How the second process is started.
+/// The arguments of the second process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerOptions {
-    /// The CPU on which it stays, if it stays on one.
+    /// The CPU that it is pinned to, if any.
     #[arg(long)]
     cpu: Option<usize>,
-    /// The network namespace of the process that measures, if it is another one.
+    /// The network namespace of the process that measures, if it differs.
     #[arg(long)]
     local_in: Option<PathBuf>,
-    /// Without the rights over the network that an ordinary user has not.
+    /// Drops the rights over the network that an ordinary user does not have.
     #[arg(long)]
     ordinary: bool,
-    /// As this user. Its endpoints admit all users then.
+    /// Runs as this user. Its endpoints then admit all users.
     #[arg(long)]
     user: Option<u32>,
 }
@@ -171,7 +171,7 @@ impl Report {
         Document::of(&self.machine, json::Between::Local, &self.results, &self.goals)
     }
 
-    /// Draws it as a page. Returns where that is.
+    /// Draws it as a page. Returns the page's path.
     pub fn write_page(&self, path: &Path) -> Result<PathBuf, Error> {
         report::write(path, &[self.document()])
     }
@@ -187,7 +187,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     options.common.tell(&report.document(), options.goals, &report.notes, words)
 }
 
-/// Measures what `weft bench local --quick` does.
+/// Measures the same as `weft bench local --quick`.
 pub fn measure_quickly() -> Result<Report, Error> {
     measure(&Options { quick: true, ..Options::default() })
 }

@@ -1,5 +1,5 @@
-//! `weft bench pair`: what messages cost between two real machines. One listens; the other connects and measures weft, and
-//! bare UDP and TCP in the same rounds. Between the runs they speak through a TCP connection.
+//! `weft bench pair`: the cost of messages between two real machines. One listens; the other connects and measures weft, and bare
+//! UDP and TCP in the same rounds. Between runs they talk through a TCP connection.
 
 use super::bare::Bare;
 use super::hosts::{table, ADDRESS_VARIABLE};
@@ -20,27 +20,27 @@ use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The port of the connection, unless another one is asked for.
+/// The default port of the connection.
 const PORT: u16 = 7118;
 
-/// The time of each run, unless it has to be quick.
+/// The time of each run, without `--quick`.
 const TIME: Duration = Duration::from_millis(300);
 
-/// Round trips of weft that make a sample: as many as of bare sockets.
+/// Round trips of weft per sample: as many as with bare sockets.
 const BATCH: u32 = 16;
 
 const SMALL: usize = 16;
 const LARGE: usize = 65536;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-On one machine type `weft bench pair --listen`; it prints HOST:PORT#KEY. On the other one type `weft bench pair --connect` and \
-that. Between the machines TCP and UDP must get through, the latter at any port. The listener serves one measurement after the \
+On one machine type `weft bench pair --listen`; it prints HOST:PORT#KEY. On the other one type `weft bench pair --connect` followed by \
+that. TCP, and UDP at any port, must get through between the machines. The listener serves one measurement after the \
 other until Ctrl-C.
 
-Bare UDP and TCP are measured with one call for each message, and never wait in the kernel. `weft bench hosts` has more of them.";
+Bare UDP and TCP are measured with one call per message, and never wait in the kernel. `weft bench hosts` measures more variants of them.";
 
-/// What can be asked of `weft bench pair`.
+/// The arguments of `weft bench pair`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
@@ -60,7 +60,7 @@ pub struct Options {
     common: Common,
 }
 
-/// How the listening machine is reached, and the key that it wants to hear.
+/// The address of the listening machine, and the key that it expects.
 #[derive(Clone, Debug)]
 struct Contact {
     host: String,
@@ -107,14 +107,14 @@ fn listen(port: u16) -> Result<(), Error> {
     Ok(())
 }
 
-/// Does the jobs that come by the connection, until it ends.
+/// Does the jobs that arrive on the connection, until it ends.
 fn serve(connection: TcpStream, key: u64) -> Result<(), Error> {
     let cannot = |e| Error::system("speak with the machine that measures", e, "Is the network up?");
     let from = connection.peer_addr().map_err(cannot)?;
     connection.set_nodelay(true).and_then(|()| connection.set_read_timeout(Some(PATIENCE))).map_err(cannot)?;
     let mut words = String::new();
     let mut reader = BufReader::new(connection.try_clone().map_err(cannot)?);
-    // No more than a key has, whoever it is.
+    // Read no more than a key has: the caller may be anyone.
     (&mut reader).take(17).read_line(&mut words).map_err(cannot)?;
     if u64::from_str_radix(words.trim(), 16) != Ok(key) {
         let cause = format!("{from} does not know the key");
@@ -130,7 +130,7 @@ fn serve(connection: TcpStream, key: u64) -> Result<(), Error> {
     jobs.into_iter().try_for_each(|job| worker.answer(Ok(job), &mut out))
 }
 
-/// Notes when there is nothing more to read.
+/// Notes when the reader has ended.
 struct EndNoted<R> {
     from: R,
     gone: Gone,
@@ -146,7 +146,7 @@ impl<R: Read> Read for EndNoted<R> {
     }
 }
 
-/// Names of this process carry the address by which the other machine reaches it, unless the user chose one.
+/// Makes this process's names carry the address at which the other machine reaches it, unless the user chose one.
 fn carry_address(connection: &TcpStream) -> Result<(), Error> {
     let address =
         connection.local_addr().map_err(|e| Error::system("ask for this side's address", e, "Run it again"))?;
@@ -156,7 +156,7 @@ fn carry_address(connection: &TcpStream) -> Result<(), Error> {
     Ok(())
 }
 
-/// The address by which this machine speaks to others, as far as can be told. No packet is sent.
+/// The address from which this machine talks to others, if it can be found out. No packet is sent.
 fn own_address() -> IpAddr {
     const SOMEWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9); // for documentation: RFC 5737
     let told = std::env::var(ADDRESS_VARIABLE).ok().and_then(|address| address.parse().ok());
@@ -172,7 +172,7 @@ fn random_key() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match got {
-        // So few bytes come whole: getrandom(2).
+        // So few bytes are never truncated: getrandom(2).
         Ok(_) => Ok(u64::from_le_bytes(bytes)),
         Err(e) => Err(Error::system("draw a random key", e, "Run it on Linux")),
     }
@@ -180,7 +180,7 @@ fn random_key() -> Result<u64, Error> {
 
 // ---- the side that measures
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 #[derive(Clone, Copy, Debug)]
 enum Probe {
     Weft(Metric),

@@ -1,4 +1,4 @@
-//! The second process of a measurement: answers, or sends, and says at the end what it received and sent.
+//! The second process of a measurement: it answers or sends, and reports at the end what it received and sent.
 
 use super::am;
 use super::bare;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use weft::memory::Window;
 use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 
-/// Handlers of the endpoints that answer, or that send.
+/// Handlers of endpoints that answer or send.
 pub mod ask {
     /// A request with arguments only.
     pub const ARGS: u8 = 1;
@@ -35,15 +35,15 @@ pub mod ask {
     pub const PAYLOAD: u8 = 2;
     /// The measurement is over.
     pub const STOP: u8 = 3;
-    /// A request with a payload that nobody reads, answered likewise.
+    /// A request with a payload that nobody reads; the reply is not read either.
     pub const UNREAD: u8 = 4;
     /// A message that carries the time at which it was sent, in two arguments.
     pub const NOTE: u8 = 5;
-    /// A message upon which the peer computes, for as many milliseconds as its argument says.
+    /// Makes the peer compute for as many milliseconds as its argument says.
     pub const COMPUTE: u8 = 6;
 }
 
-/// Handlers of the endpoints that measure.
+/// Handlers of endpoints that measure.
 pub mod answer {
     /// A reply, or a one-way message, with arguments only.
     pub const ARGS: u8 = 1;
@@ -53,11 +53,11 @@ pub mod answer {
     pub const UNREAD: u8 = 3;
 }
 
-/// Messages up to this size travel as arguments.
+/// Messages up to this size are sent as arguments.
 pub const ARGS_BYTES_MOST: usize = 16;
 
-/// Asks with the source's next message, unless it is full. For each way of a message there is a call of its own, so that each is compiled into
-/// the loop that asks, as the bare rings are, without what only the other one needs.
+/// Sends a request with the source's next message. False if there is no room. Each form of message has a call of its own, so that
+/// it is compiled into the loop that asks, as with the bare rings, without the code of the other form.
 #[inline(always)]
 pub fn try_ask(bundle: &mut Bundle, from: Endpoint, source: &Source, size: usize) -> Result<bool, Error> {
     let asked = match size <= ARGS_BYTES_MOST {
@@ -67,7 +67,7 @@ pub fn try_ask(bundle: &mut Bundle, from: Endpoint, source: &Source, size: usize
     note_asked(asked, source, size)
 }
 
-/// Goes on to the source's next message if this one was taken.
+/// Goes on to the source's next message if this one was accepted.
 #[inline(always)]
 pub fn note_asked(asked: Result<(), SendError>, source: &Source, size: usize) -> Result<bool, Error> {
     match asked {
@@ -80,19 +80,19 @@ pub fn note_asked(asked: Result<(), SendError>, source: &Source, size: usize) ->
     }
 }
 
-/// Messages whose time under way is noted in one job.
+/// The most messages per job whose time is noted.
 const NOTES_MOST: usize = 1 << 12;
 
-/// Turns without a message between two looks whether the other process still lives.
+/// Turns without a message between two checks that the other process lives.
 const LOOK_EVERY: u32 = 1 << 16;
 
-/// The variable by which weft is told the address that its names carry.
+/// The variable that tells weft the address for its names.
 const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
 
-/// Messages a sender sends before it polls.
+/// Messages that a sender sends between two polls.
 const SENDS_PER_POLL: u32 = 64;
 
-/// What came, counted by handlers.
+/// What the handlers received.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub count: Cell<u64>,
@@ -101,7 +101,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One more message, of this sum.
+    /// Counts one message, with the sum of its bytes.
     #[inline(always)]
     pub fn add(&self, sum: u64) {
         self.count.set(self.count.get() + 1);
@@ -109,14 +109,14 @@ impl Tally {
     }
 }
 
-/// Starts it, on the second CPU.
+/// The command that starts the second process, on the second CPU.
 pub fn command(cpus: Cpus) -> Result<Command, Error> {
     let mut command = child::myself()?;
     command.args(["bench-peer", "--cpu", &cpus.theirs.to_string()]);
     Ok(command)
 }
 
-/// Does the jobs that come by standard input until it ends.
+/// Does the jobs that arrive on standard input until it ends.
 pub fn run(options: &PeerOptions) -> Result<(), Error> {
     child::die_with_parent()?;
     options.cpu.map_or(Ok(()), pin)?;
@@ -126,7 +126,7 @@ pub fn run(options: &PeerOptions) -> Result<(), Error> {
     let mut admission = Admission::OwnUser;
     if let Some(user) = options.user {
         rights::become_user(user)?;
-        // Another user's process is not bound to its parent any more.
+        // Changing the user has cut the process off from its parent's death; ask for it again.
         child::die_with_parent()?;
         admission = Admission::AnyUser;
     }
@@ -135,24 +135,24 @@ pub fn run(options: &PeerOptions) -> Result<(), Error> {
     std::io::stdin().lock().lines().try_for_each(|line| worker.answer(line, &mut out))
 }
 
-/// What jobs are done with.
+/// What a worker needs for its jobs.
 #[derive(Debug)]
 pub struct Worker {
     node: Node,
-    /// The network namespace of the process that measures, if it is another one.
+    /// The network namespace of the process that measures, if it differs.
     local_in: Option<PathBuf>,
-    /// A node there, without a network. Made when it is asked for.
+    /// A node in that namespace, without a network. Made on demand.
     local: OnceCell<Node>,
-    /// Whom the endpoints admit.
+    /// The endpoints' admission.
     admission: Admission,
-    /// Made when it is asked for: a process that is to die at once has none to give back.
+    /// Made on demand: a process that is killed at once does not spend time on freeing it.
     source: OnceCell<Rc<Source>>,
-    /// Memory of this program's that is lent to regions, one after the other.
+    /// This program's own memory, which is lent to one region after the other.
     lent: OnceCell<Window>,
     gone: Gone,
 }
 
-/// Set when whoever gives the jobs is gone.
+/// Set when the process that gives the jobs is gone.
 pub type Gone = Arc<AtomicBool>;
 
 impl Worker {
@@ -170,7 +170,7 @@ impl Worker {
         })
     }
 
-    /// Does the job of a line.
+    /// Does the job in a line.
     pub fn answer(&self, line: std::io::Result<String>, out: &mut dyn Write) -> Result<(), Error> {
         let cannot = |e| Error::system("read the next job", e, "Start this role through `weft bench` only");
         let job: Job = serde_json::from_str(&line.map_err(cannot)?).map_err(|e| cannot(e.into()))?;
@@ -214,7 +214,7 @@ impl Worker {
             }
             Job::Memory(job) => return memory::serve((node, self.source(), gone), &self.lent, job, out),
             Job::Contention(job) => {
-                // The daemon is to serve the experiment's endpoints alone.
+                // The daemon must serve only the experiment's endpoints.
                 drop(bundle);
                 return contention::play(node, job, out);
             }
@@ -256,7 +256,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// One thread answers by both ways, so that no two processes take turns on the CPU.
+    /// One thread answers on both paths, so that no two processes take turns on the CPU.
     fn echo_at_two(&self, size: usize, polls: Polls, out: &mut dyn Write) -> Result<Answer, Error> {
         let tally = Rc::new(Tally::default());
         let open = |node: &Node| {
@@ -295,7 +295,7 @@ impl Worker {
         self.source.get_or_init(|| Rc::new(Source::new()))
     }
 
-    /// A node that the process which measures reaches through memory only: its set-up socket is where that process is.
+    /// A node that the measuring process reaches only through memory: its set-up socket is in that process's network namespace.
     fn local_node(&self) -> Result<&Node, Error> {
         if let Some(node) = self.local.get() {
             return Ok(node);
@@ -315,7 +315,7 @@ impl Worker {
     }
 }
 
-/// A node whose set-up socket is in another network namespace. This thread is back in its own afterwards.
+/// A node whose set-up socket is in another network namespace. This thread then returns to its own.
 fn within(namespace: &Path) -> Result<Node, Error> {
     let cannot = |e| Error::system("enter a network namespace", e, "Start this role through `weft bench hosts` only");
     let enter = |namespace: &File| {
@@ -329,20 +329,20 @@ fn within(namespace: &Path) -> Result<Node, Error> {
     Ok(node?)
 }
 
-/// Tells the first process.
+/// Sends an answer to the first process.
 pub fn say(answer: &Answer, out: &mut dyn Write) -> Result<(), Error> {
     let cannot = |e| Error::system("answer the first process", e, "Start this role through `weft bench` only");
     let line = serde_json::to_string(answer).map_err(|e| cannot(e.into()))?;
-    // One write: what goes over a network must not wait for its end.
+    // One write: on a network, the end must not wait for the beginning's acknowledgement.
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).map_err(cannot)
 }
 
-/// How an endpoint is reached.
+/// The address of an endpoint.
 pub fn contact(bundle: &Bundle, endpoint: Endpoint) -> Result<Contact, Error> {
     Ok(Contact::new(bundle.name(endpoint)?, bundle.key(endpoint)?))
 }
 
-/// Answers every request with a message of the same size out of the source's second half.
+/// Answers each request with a message of the same size from the source's second half.
 fn echo(
     bundle: &mut Bundle,
     endpoint: Endpoint,
@@ -354,7 +354,7 @@ fn echo(
     let (seen, from) = (tally.clone(), source.clone());
     bundle.on(endpoint, ask::ARGS, move |m| {
         seen.add(sum_args(m.args()));
-        // A reply that is not taken is missed by the other process, which says so.
+        // If a reply is not accepted, the other process misses it and reports that.
         let _ = m.reply(answer::ARGS, &from.args(size)[..size / 4], &[]);
         from.advance(size);
     })?;
@@ -372,7 +372,7 @@ fn echo(
     Ok(())
 }
 
-/// Makes endpoints that have nothing to do.
+/// Makes endpoints that stay idle.
 pub fn add_idle(bundle: &mut Bundle, endpoints: usize) -> Result<(), Error> {
     for _ in 0..endpoints {
         let idle = bundle.endpoint_with_random_key()?;
@@ -395,7 +395,7 @@ fn note(bundle: &mut Bundle, endpoint: Endpoint, noted: &Rc<RefCell<Vec<f64>>>) 
     Ok(())
 }
 
-/// The clock that all processes of a machine share, its network namespaces too.
+/// The clock that all processes of a machine share, across network namespaces.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -441,7 +441,7 @@ fn compute_until_stopped(bundle: &mut Bundle, endpoint: Endpoint, tally: &Tally,
     Ok(tally.count.get())
 }
 
-/// Sends until told to stop, then pushes out what waits. Returns how many it has sent.
+/// Sends until told to stop, then flushes. Returns how many messages it has sent.
 fn send_until_stopped(
     bundle: &mut Bundle,
     endpoint: Endpoint,
@@ -457,7 +457,7 @@ fn send_until_stopped(
         false => pump(bundle, tally, payload, next)?,
     };
     let mut turns = 0u32;
-    // Not only on their way: what a host has dropped is sent again only while this bundle is there.
+    // Being sent is not enough: only this bundle can retransmit what a host has dropped.
     while !bundle.is_acknowledged() {
         bundle.poll();
         turns += 1;
@@ -468,7 +468,7 @@ fn send_until_stopped(
     Ok(sent)
 }
 
-/// Sends again and again, with a poll when it is full, and after every few messages to hear of the end.
+/// Sends continuously, with a poll when there is no room, and after every few messages to learn of the end.
 #[inline(always)]
 fn pump(
     bundle: &mut Bundle,
@@ -497,9 +497,9 @@ fn pump(
     Ok(sent)
 }
 
-/// An error if there is nobody any more to give jobs.
+/// An error if the process that gives the jobs is gone.
 pub fn expect_jobs(gone: &Gone) -> Result<(), Error> {
-    // Relaxed: nothing else is told by it.
+    // Relaxed: no other data depends on it.
     match gone.load(Ordering::Relaxed) {
         true => Err(Error::Process {
             who: "the process that measures".to_owned(),
@@ -520,7 +520,7 @@ pub fn expect_life(bundle: &mut Bundle) -> Result<(), Error> {
     Ok(())
 }
 
-/// An error if that is what an event says.
+/// An error if the event says so.
 pub fn expect_alive(event: &Event) -> Result<(), Error> {
     let reason = match event {
         Event::PeerLost { reason, .. } => reason,

@@ -1,4 +1,4 @@
-//! What is measured, and in which order: what is compared with each other stands together.
+//! What is measured, and in which order: systems that are compared run one after the other.
 
 use super::results::{Metric, Way};
 use super::talk::Waiting;
@@ -10,10 +10,10 @@ pub const RTT_SIZES: [usize; 8] = [8, 16, 64, 256, 1024, 4096, 8192, 65536];
 /// Sizes of one-way transfers.
 pub const BANDWIDTH_SIZES: [usize; 5] = [256, 512, 1024, 8192, 65536];
 
-/// Sizes of round trips that are asked to be no slower than UCX's, and so measured through UCX with receivers that read.
+/// Sizes of round trips with a goal relative to UCX, which are therefore also measured through UCX with receivers that read.
 pub const READ_SIZES: [usize; 5] = [64, 256, 1024, 4096, 8192];
 
-/// Sizes of round trips that are measured a second time with bytes that nobody reads.
+/// Sizes of round trips that are measured again without reading the bytes.
 pub const UNREAD_SIZES: [usize; 3] = [1024, 4096, 8192];
 
 /// The size at which rates, overheads and many peers are measured.
@@ -25,7 +25,7 @@ pub const LARGE: usize = 65536;
 /// The kernel's channels.
 const CHANNELS: [&str; 4] = ["pipe", "unix", "tcp", "udp"];
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// Round trips of requests and replies.
@@ -40,7 +40,7 @@ pub enum Group {
     Peers,
 }
 
-/// Who is measured.
+/// The systems that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum System {
     /// weft itself.
@@ -53,7 +53,7 @@ pub enum System {
     Ucx,
 }
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Probe {
     /// weft's round trip.
@@ -70,36 +70,36 @@ pub enum Probe {
     Bandwidth(usize),
     /// weft's overheads of sending and receiving.
     Overheads(usize),
-    /// weft's round trip by one of so many peers.
+    /// weft's round trip with one of this many peers.
     Peers(usize, Way),
     /// weft's round trip beside an endpoint that is not served.
     BesideUnserved(usize),
     /// weft's round trip beside others that are killed.
     BesideDeaths(usize),
-    /// weft's round trip by a shared bundle.
+    /// weft's round trip with a shared bundle.
     Shared(usize),
-    /// weft's round trip with a process that it does not trust.
+    /// weft's round trip with a process of another trusted class.
     ForeignRoundTrip(usize),
-    /// weft's one-way bandwidth from a process to one that does not trust it.
+    /// weft's one-way bandwidth from a process of another trusted class.
     ForeignBandwidth(usize),
     /// weft's round trip with another user's process.
     OtherUserRoundTrip(usize),
     /// weft's one-way bandwidth from another user's process.
     OtherUserBandwidth(usize),
-    /// weft's round trip between bundles of one endpoint or of many.
+    /// weft's round trip between bundles with one endpoint or many.
     Endpoints(usize, Way),
     /// A limit program, with its arguments.
     Limit { program: &'static str, size: usize, window: Option<u32>, way: Way },
     /// One of the kernel's channels.
     Kernel { program: &'static str, size: usize, how: String },
-    /// UCX, by its own benchmark.
+    /// UCX, measured by its own benchmark.
     Ucx(Question),
     /// A round trip through UCX whose receivers read.
     UcxRead { api: Api, size: usize },
 }
 
 impl Probe {
-    /// Who is measured by it.
+    /// The system that it measures.
     pub fn system(&self) -> System {
         match self {
             Probe::Limit { .. } => System::Limits,
@@ -109,7 +109,7 @@ impl Probe {
         }
     }
 
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(&self) -> String {
         match self {
             Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),

@@ -1,4 +1,4 @@
-//! What was measured: one series per figure and system, with one run per round.
+//! The results: one series per figure and system, with one run per round.
 
 use super::meter::{median, Sampled};
 
@@ -18,34 +18,34 @@ pub enum Metric {
     Ack,
     /// From a peer's death until all that was under way to it had come back.
     Settled,
-    /// Round trip through memory, of a process with peers on both sides of the network.
+    /// Round trip through memory of a process with peers both on its host and on another.
     MixedMemory,
     /// Round trip over the network, of the same.
     MixedNetwork,
     /// A word written to another process's region, and one written back.
     Word,
-    /// What 98.6 % of these take at most.
+    /// The time within which 98.6 % of these end.
     WordTail,
     /// Bytes written to another process's region, and read there.
     Write,
     /// Bytes read from another process's region.
     Read,
-    /// One write, from the call until its end is told.
+    /// One write, from the call to its completion.
     WriteTime,
     /// One read.
     ReadTime,
-    /// One addition whose old value is wanted.
+    /// One addition that returns the old value.
     FetchAdd,
-    /// Additions whose old values are not wanted.
+    /// Additions that do not return old values.
     Adds,
-    /// Of an MPI: a message there and back.
+    /// An MPI message there and back.
     MpiRtt,
-    /// Bytes, and messages, one way.
+    /// Bytes and messages, one way.
     MpiBandwidth,
     MpiRate,
     MpiBarrier,
     MpiAllReduce,
-    /// One put, or get, until it is complete; and bytes of many.
+    /// One put or get until it is complete; and the bandwidth of many.
     MpiPut,
     MpiPutBytes,
     MpiGet,
@@ -54,7 +54,7 @@ pub enum Metric {
     NBody,
     /// The time of such a step by one rank, divided by that by two.
     SpeedUp,
-    /// Of hpcc: linear equations (HPL), a matrix transposed and added, updates of random words of all ranks, a Fourier transform.
+    /// Of hpcc: linear equations (HPL), a matrix transposed and added, random updates across all ranks, a Fourier transform.
     Hpl,
     Transpose,
     RandomAccess,
@@ -101,12 +101,12 @@ impl Metric {
         Metric::Fft,
     ];
 
-    /// The one that a row names.
+    /// The metric that a row names.
     pub fn named(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// As it stands in rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Rtt => "rtt",
@@ -148,7 +148,7 @@ impl Metric {
         }
     }
 
-    /// Its unit, as it stands in rows.
+    /// The unit in rows.
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Rate | Metric::Adds | Metric::MpiRate | Metric::RandomAccess => "1/s",
@@ -167,59 +167,59 @@ impl Metric {
     }
 }
 
-/// Which way of measuring a metric, where there are several.
+/// How a metric was measured, if there are several ways.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Way {
-    /// The one that the metric's name says.
+    /// As the metric's name says.
     Plain,
-    /// Request and reply with as many as allowed under way; of rings, two.
+    /// Request and reply with as many under way as allowed; for rings, two.
     RequestReply,
-    /// Of the same bytes every time, which nobody reads: as UCX's benchmark does it.
+    /// The same bytes every time, which nobody reads: as UCX's benchmark does it.
     Unread,
-    /// By UCX, of bytes out of 64 MiB in turn, which both sides read: as weft and the limits do it in the plain way. UCX's plain way
-    /// is that of its own benchmark.
+    /// By UCX, with bytes out of 64 MiB in turn that both sides read: the plain way of weft and the limits. The plain way of UCX is
+    /// that of its own benchmark.
     Read,
-    /// Both sides wait, and spin as long as that has paid.
+    /// Both sides wait, and spin as long as that has paid off.
     Waiting,
     /// Both sides wait, and sleep at once.
     Sleeping,
     /// Copied into memory of the program's own before it is read.
     Copied,
-    /// From the only one of one peer, measured as the next two are.
+    /// From the only peer, measured as the next two are.
     OnePeer,
     /// From one fixed sender of many.
     FixedOfMany,
-    /// From one drawn for each message.
+    /// From a sender drawn for each message.
     DrawnOfMany,
-    /// To an endpoint whose neighbour is not served but has nothing.
+    /// To an endpoint whose neighbour is not served but has no messages.
     Alone,
     /// The same when the neighbour's queue is full.
     BesideFull,
-    /// Before others are killed to which requests are under way, and behind that.
+    /// Before and after the kills of others that have requests under way.
     BeforeDeaths,
     BesideDeaths,
-    /// By one thread of a bundle that several could use.
+    /// With a bundle that several threads could use; one uses it.
     Shared,
-    /// Between processes that do not trust each other.
+    /// Between processes of different trusted classes.
     Foreign,
     /// Between processes of two users.
     OtherUser,
     /// Of memory that the program lends, not weft's.
     Lent,
-    /// In weft's memory, where the owner carries the operations out: by messages.
+    /// In weft's memory, but executed by the owner: by messages.
     Executed,
-    /// Between bundles of one endpoint, measured as the next one is.
+    /// Between bundles with one endpoint, measured as the next one is.
     OneEndpoint,
-    /// Between bundles of many endpoints, of which one has something to do.
+    /// Between bundles with many endpoints, of which one is busy.
     OneOfMany,
-    /// By the three forms of messages that Active Messages have.
+    /// With the three forms of Active Messages.
     Short,
     Medium,
     Long,
 }
 
 impl Way {
-    /// As it stands in rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Way::Plain => "plain",
@@ -250,7 +250,7 @@ impl Way {
     }
 }
 
-/// What a series is of.
+/// The identity of a series.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
     pub metric: Metric,
@@ -260,12 +260,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a metric as its name says.
+    /// A metric measured as its name says.
     pub fn plain(metric: Metric, size: usize, system: &str) -> Key {
         Key { metric, size, system: system.to_owned(), way: Way::Plain }
     }
 
-    /// The same measured another way.
+    /// The same, measured another way.
     pub fn by(self, way: Way) -> Key {
         Key { way, ..self }
     }
@@ -279,7 +279,7 @@ pub struct Run {
     pub detail: Option<String>,
 }
 
-/// The runs of one system at one figure.
+/// The runs of one system for one figure.
 #[derive(Clone, Debug)]
 pub struct Series {
     pub key: Key,
@@ -311,7 +311,7 @@ impl Series {
         self.runs.iter().map(|run| run.sampled.n).sum()
     }
 
-    /// What the last run said of itself.
+    /// The last run's remark.
     pub fn detail(&self) -> Option<&str> {
         self.runs.last().and_then(|run| run.detail.as_deref())
     }
@@ -321,11 +321,11 @@ impl Series {
     }
 }
 
-/// All that was measured, in the order in which it was first.
+/// All results, in the order of the first runs.
 #[derive(Clone, Default, Debug)]
 pub struct Results {
     series: Vec<Series>,
-    /// The least and the most that a cache line's round trip took, beside other measurements.
+    /// The least and the greatest round trip of a cache line, seen during other measurements.
     pub line: Option<[f64; 2]>,
 }
 
@@ -338,7 +338,7 @@ impl Results {
         }
     }
 
-    /// A cache line's round trip was seen to take so many nanoseconds.
+    /// Notes a round trip of a cache line.
     pub fn saw_line(&mut self, ns: f64) {
         let [least, most] = self.line.unwrap_or([ns, ns]);
         self.line = Some([least.min(ns), most.max(ns)]);
@@ -359,12 +359,12 @@ impl Results {
         self.series.iter().filter(move |s| (s.key.metric, s.key.size, s.key.way) == (metric, size, way))
     }
 
-    /// The best of the systems whose names `which` takes, measured as the metric's name says.
+    /// The best of the systems that `which` accepts, measured as the metric's name says.
     pub fn best(&self, metric: Metric, size: usize, which: impl Fn(&str) -> bool) -> Option<&Series> {
         self.best_by(Way::Plain, metric, size, which)
     }
 
-    /// The best of those that were measured in a way. Ways are other work: they never stand against each other.
+    /// The best of those measured in one way. Different ways are different work, so they are never compared.
     pub fn best_by(&self, way: Way, metric: Metric, size: usize, which: impl Fn(&str) -> bool) -> Option<&Series> {
         let among = self.at(metric, size, way).filter(|s| which(&s.key.system) && s.median().is_finite());
         match metric.more_is_better() {
@@ -373,7 +373,7 @@ impl Results {
         }
     }
 
-    /// UCX at its best, to stand beside weft: with receivers that read if it was measured so, else as its own benchmark does it.
+    /// UCX at its best, to compare with weft: with receivers that read if that was measured, otherwise by its own benchmark.
     pub fn ucx(&self, metric: Metric, size: usize) -> Option<&Series> {
         self.best_by(Way::Read, metric, size, is_ucx).or_else(|| self.best(metric, size, is_ucx))
     }
@@ -383,18 +383,18 @@ impl Results {
         self.series.iter().flat_map(|series| &series.runs).map(|run| run.round + 1).max().unwrap_or(0)
     }
 
-    /// A run's figure in one round.
+    /// A series' figures in one round.
     pub fn in_round(&self, key: &Key, round: u32) -> Option<Sampled> {
         self.get(key)?.runs.iter().find(|run| run.round == round).map(|run| run.sampled)
     }
 }
 
-/// A system of the kernel: its pipes (`kpipe`) and sockets.
+/// Whether it is a system of the kernel: pipes (`kpipe`) and sockets.
 pub fn is_kernel(system: &str) -> bool {
     ["kpipe-", "unix-", "tcp-", "udp-"].iter().any(|prefix| system.starts_with(prefix))
 }
 
-/// UCX in one of its ways.
+/// Whether it is UCX through one of its interfaces.
 pub fn is_ucx(system: &str) -> bool {
     system.starts_with("ucx-")
 }

@@ -1,4 +1,4 @@
-//! Runs the plan: round after round, each system for a moment, so that all see the same weather.
+//! Runs the plan round after round, each system for a moment, so that all of them see the same conditions.
 
 use super::hosts::rights;
 use super::limits::{Limits, Line};
@@ -16,36 +16,36 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Peers of one bundle where there are many.
+/// Peers of one bundle, where there are many.
 const MANY: usize = 64;
 
-/// The user whose process is another user's: on Debian and its like nobody has that number.
+/// The user of another user's process: on Debian and similar systems nobody has this number.
 const OTHER_USER: u32 = 65_532;
 
 /// Endpoints of one bundle where there are many.
 const MANY_ENDPOINTS: usize = 500;
 
-/// How long, how often, and until when.
+/// How long runs are, how many rounds there are, and when to stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub rounds: u32,
-    /// Of one run.
+    /// The time of one run.
     pub time: Duration,
-    /// The best kind of ring is looked for in the first round only, the kernel runs in the first round only, UCX's tails are taken in
-    /// the first round only, and its own benchmark is left out where it is compared with nothing; of UCX that reads the better interface runs
-    /// on.
+    /// Whether to save time. Then only the first round searches the best kind of ring, runs the kernel and takes UCX's tails. UCX's
+    /// own benchmark is left out where nothing is compared with it, and of UCX with reading receivers only the better interface
+    /// runs after the first round.
     pub is_quick: bool,
-    /// After this no other run is begun.
+    /// No run begins after this time.
     pub most: Option<Duration>,
 }
 
-/// Runs probes and gathers what they give.
+/// Runs probes and collects their results.
 #[derive(Debug)]
 pub struct Runner {
     cpus: Cpus,
     pace: Pace,
     weft: Option<Bench>,
-    /// With a peer that trusts nobody.
+    /// With a peer of another trusted class.
     foreign: Option<Bench>,
     /// With a peer of another user.
     other_user: Option<Bench>,
@@ -60,12 +60,12 @@ pub struct Runner {
     failed: Vec<(Probe, String)>,
     /// The kind of ring that won in the first round.
     variants: HashMap<(&'static str, usize), String>,
-    /// What a message of UCX took in the last round.
+    /// How long a message of UCX took in the last round.
     ucx_ns: HashMap<(&'static str, Metric, usize), f64>,
 }
 
 impl Runner {
-    /// Looks for what the probes need. This process must be pinned to the first CPU.
+    /// Finds what the probes need. This process must be pinned to the first CPU.
     pub fn prepare(cpus: Cpus, pace: Pace, probes: &[Probe]) -> Result<Runner, Error> {
         let needs = |is: fn(&Probe) -> bool| probes.iter().any(is);
         let mut notes = Vec::new();
@@ -120,7 +120,7 @@ impl Runner {
         })
     }
 
-    /// Runs all probes in all rounds. Returns the results, and what was left out.
+    /// Runs all probes in all rounds. Returns the results, and notes on what was left out.
     pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
         let start = Instant::now();
         progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
@@ -144,8 +144,8 @@ impl Runner {
         Ok((self.results, self.notes))
     }
 
-    /// Whether a quick run saves the time: of the kernel after the first round, of the interface of UCX that was not the better one, and of
-    /// UCX's own benchmark at the sizes at which UCX that reads is all that weft is compared with.
+    /// Whether a quick run skips this probe: the kernel after the first round, the slower interface of UCX, and UCX's own benchmark
+    /// at sizes where weft is compared only with UCX whose receivers read.
     fn is_left_out(&self, probe: &Probe, round: u32) -> bool {
         match probe {
             Probe::Kernel { .. } => round > 0,
@@ -160,7 +160,7 @@ impl Runner {
         }
     }
 
-    /// One line for each cause.
+    /// Notes the failures, one line for each cause.
     fn note_failures(&mut self) {
         while let Some((_, why)) = self.failed.first().cloned() {
             let (same, others) = std::mem::take(&mut self.failed).into_iter().partition(|(_, other)| *other == why);
@@ -326,7 +326,7 @@ impl Runner {
         self.take_line(&line, Way::Read, round)
     }
 
-    /// What a limit program printed becomes a run.
+    /// Adds the output of a limit program as a run.
     fn take_line(&mut self, line: &Line, way: Way, round: u32) -> Result<(), String> {
         line.lines().for_each(|ns| self.results.saw_line(ns));
         let Some(key) = line.key(way) else {
@@ -352,7 +352,7 @@ impl Runner {
         self.results.add(key, Run { round, sampled, detail });
     }
 
-    /// What follows from the rest, in each round: g and n_half.
+    /// Derives g and n_half in each round.
     fn derive(&mut self) {
         for round in 0..self.pace.rounds {
             let weft = |metric| Key::plain(metric, SMALL, "weft");
@@ -397,21 +397,21 @@ impl Runner {
 }
 
 impl Results {
-    /// The median over the rounds of what `figure` makes of the figures of two series in one round.
+    /// The median over the rounds of `figure` applied to two series in one round.
     pub fn compare(&self, a: &Key, b: &Key, figure: impl Fn(Sampled, Sampled) -> f64) -> Option<f64> {
         let runs = &self.get(a)?.runs;
         median(runs.iter().filter_map(|run| Some(figure(run.sampled, self.in_round(b, run.round)?))))
     }
 }
 
-/// The probes in the order of a round: each second one goes from the last to the first. A machine that is shared has two or three speeds, and
-/// changes them every few seconds, often in step with what runs on it; so neither of two neighbours has the better one each time.
+/// The probes in the order of a round: every second round runs backwards. A shared machine has two or three speeds and changes them
+/// every few seconds, often in step with the programs on it; so neither of two neighbours gets the better speed each time.
 pub fn in_round<T>(probes: &[T], round: u32) -> impl Iterator<Item = &T> {
     let count = probes.len();
     (0..count).map(move |at| if round % 2 == 0 { &probes[at] } else { &probes[count - 1 - at] })
 }
 
-/// How a round trip between processes that wait is told.
+/// How a round trip between processes that wait is named.
 pub fn waiting_way(waiting: Waiting) -> (Way, &'static str) {
     match waiting {
         Waiting::Polls => (Way::Plain, "both sides poll"),

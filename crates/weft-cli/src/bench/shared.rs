@@ -1,4 +1,4 @@
-//! What a shared bundle takes that one thread uses: the caller of its round trips.
+//! The cost of a shared bundle that one thread uses: the caller of its round trips.
 
 use super::peer::{answer, ask, note_asked, Tally, ARGS_BYTES_MOST};
 use super::source::{sum_args, sum_bytes, Source};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft::{Endpoint, Node, SendError, SharedBundle};
 
-/// Polls without an answer between two looks whether it is time to give up.
+/// Polls without an answer between two checks whether to give up.
 const LOOK_EVERY: u32 = 1 << 18;
 
-/// What came. Written by handlers, which run one at a time.
+/// What came. The handlers that write it run one at a time.
 #[derive(Debug, Default)]
 struct Came {
     count: AtomicU64,
@@ -30,7 +30,7 @@ impl Came {
     }
 }
 
-/// A shared bundle that asks, and counts the answers.
+/// A shared bundle that sends requests and counts the answers.
 #[derive(Debug)]
 pub struct SharedCaller {
     bundle: SharedBundle,
@@ -74,14 +74,14 @@ impl SharedCaller {
         Ok(())
     }
 
-    /// Tells the peer that it is over.
+    /// Tells the peer that the measurement is over.
     pub fn stop(&self) -> Result<(), Error> {
         self.bundle.send(self.endpoint, 0, ask::STOP, &[], &[])?;
         self.bundle.flush().map_err(SendError::from)?;
         Ok(())
     }
 
-    /// What came, as other callers tell it.
+    /// What came, in the form of other callers.
     pub fn tally(&self) -> Tally {
         let tally = Tally::default();
         tally.count.set(self.came.count.load(Ordering::Relaxed));

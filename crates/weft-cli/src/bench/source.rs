@@ -1,6 +1,7 @@
-//! The source: 64 MiB that messages are taken from in turn, so that no cache holds what is sent; and the sum of what came.
+//! The source: 64 MiB that messages are taken from in turn, so that no cache holds the bytes sent; and the sum of the bytes
+//! received.
 //!
-//! The same as in `bench/limits/common.c`, so that weft and the limits move and read the same bytes.
+//! It is the same as in `bench/limits/common.c`, so that weft and the limits move and read the same bytes.
 
 use std::cell::Cell;
 
@@ -18,26 +19,26 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub struct Source {
     bytes: Vec<u8>,
-    /// Where the first page begins, as it does for the limits: what lies across one more page takes longer to read.
+    /// Where the first page begins, as with the limits: a message that crosses one page more takes longer to read.
     base: usize,
     at: Cell<usize>,
 }
 
-/// Where in the source a process begins: the two sides of a round trip take different halves, so that no side finds what
+/// Where in the source a process begins. The two sides of a round trip use different halves, so that neither finds in a cache what
 /// the other has just read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Half {
-    /// Whoever asks, and whoever sends one way.
+    /// The side that asks, or sends one way.
     First,
-    /// Whoever answers.
+    /// The side that answers.
     Second,
 }
 
 impl Source {
-    /// Fills the memory, which makes it present.
+    /// Fills the memory, so that all pages are present.
     pub fn new() -> Source {
         let mut bytes = vec![0u8; BYTES + PAGE];
-        // Where alignment is unknown messages would start anywhere; correct all the same.
+        // If the alignment is unknown, messages start anywhere; that is still correct.
         let base = match bytes.as_ptr().align_offset(PAGE) {
             offset if offset < PAGE => offset,
             _ => 0,
@@ -58,19 +59,19 @@ impl Source {
         self.at.set(first(size, half) * stride(size));
     }
 
-    /// The message of `size` bytes whose turn it is. All messages between two rewinds must have that size.
+    /// The next message of `size` bytes. All messages between two rewinds must have that size.
     #[inline(always)]
     pub fn message(&self, size: usize) -> &[u8] {
         let at = self.base + self.at.get();
         &self.bytes[at..at + size]
     }
 
-    /// The same of 8 or 16 bytes as arguments: the first `size / 4` of the four.
+    /// The same for 8 or 16 bytes, as arguments: the first `size / 4` of the four.
     #[inline(always)]
     pub fn args(&self, size: usize) -> [u32; 4] {
         let message = self.message(size);
         let arg = |bytes: &[u8], i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
-        // Of known length, so that they are copied at once.
+        // With a known length, the bytes are copied at once.
         if let Some(bytes) = message.first_chunk::<16>() {
             [arg(bytes, 0), arg(bytes, 4), arg(bytes, 8), arg(bytes, 12)]
         } else if let Some(bytes) = message.first_chunk::<8>() {
@@ -80,7 +81,7 @@ impl Source {
         }
     }
 
-    /// The message was taken: it is the next one's turn.
+    /// Goes on to the next message: this one was accepted.
     #[inline(always)]
     pub fn advance(&self, size: usize) {
         let next = self.at.get() + stride(size);
@@ -114,7 +115,7 @@ fn first(size: usize, half: Half) -> usize {
     }
 }
 
-/// Little-endian words of 64 bits, then the tail byte by byte, added modulo 2^64.
+/// The sum of little-endian 64-bit words and of the remaining bytes, modulo 2^64.
 #[inline(never)]
 pub fn sum_bytes(bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
@@ -126,7 +127,7 @@ pub fn sum_bytes(bytes: &[u8]) -> u64 {
     words.remainder().iter().fold(sum, |sum, &byte| sum.wrapping_add(u64::from(byte)))
 }
 
-/// The same for a message that came as arguments: two make a word.
+/// The same for a message sent as arguments: two of them make a word.
 #[inline(never)]
 pub fn sum_args(args: &[u32]) -> u64 {
     args.chunks_exact(2).fold(0u64, |sum, pair| sum.wrapping_add(u64::from(pair[0]) | u64::from(pair[1]) << 32))

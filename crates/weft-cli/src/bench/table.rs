@@ -1,4 +1,4 @@
-//! The results as tables to read: figures beside their limits and peers, and the goals.
+//! The results as tables: figures beside their limits and peers, and the goals.
 
 use super::goals::{Asked, Goal};
 use super::machine::Machine;
@@ -20,7 +20,7 @@ pub fn render(machine: &Machine, results: &Results, goals: Option<Table>, notes:
     text
 }
 
-/// What was left out, and why.
+/// The notes on what was left out.
 pub fn left_out(notes: &[String]) -> String {
     let lines: String = notes.iter().map(|note| format!("\nleft out: {note}")).collect();
     if lines.is_empty() {
@@ -44,10 +44,10 @@ fn headline(machine: &Machine) -> String {
     text
 }
 
-/// What stands behind the name of UCX's interface if its receivers read.
+/// The suffix of UCX's interface if its receivers read.
 const READS: &str = ", reading";
 
-/// What the column of UCX tells.
+/// How to read the column of UCX.
 fn on_ucx(results: &Results) -> String {
     let has = |way| results.series().iter().any(|s| is_ucx(&s.key.system) && s.key.way == way);
     match (has(Way::Plain), has(Way::Read)) {
@@ -91,12 +91,12 @@ fn figures(results: &Results) -> Option<Table> {
     has_rows.then_some(table)
 }
 
-/// A system, and whether it is UCX that reads.
+/// The name of a system, and whether it is UCX whose receivers read.
 fn name(series: &Series) -> String {
     format!("{}{}", series.key.system, if series.key.way == Way::Read { READS } else { "" })
 }
 
-/// The rest of weft's own figures.
+/// Weft's other figures.
 fn parameters(results: &Results) -> Option<Table> {
     let mut table = new(&["weft", "", "p99", "how"]);
     let named = |series: &Series| match (series.key.metric, series.key.way) {
@@ -123,7 +123,7 @@ fn parameters(results: &Results) -> Option<Table> {
     has_rows.then_some(table)
 }
 
-/// The ratios that weft is held to, as measured; if `is_judged`, also what was asked and whether it holds.
+/// The ratios with goals; if `is_judged`, also the goals and whether they hold.
 pub fn judgement(goals: &[Goal], is_judged: bool) -> Option<Table> {
     let mut table = new(if is_judged { &["how good", "measured", "asked", ""] } else { &["how good", "measured"] });
     for goal in goals {
@@ -149,12 +149,12 @@ pub fn new(header: &[&str]) -> Table {
     table
 }
 
-/// A cell whose text stands at the right.
+/// A cell aligned to the right.
 pub fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// A figure in a unit that suits it.
+/// A figure in a suitable unit.
 pub fn figure(metric: Metric, value: f64) -> String {
     match metric.unit() {
         "1/s" => format!("{} M/s", digits(value / 1e6)),
@@ -183,7 +183,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// A size as people say it.
+/// A size for display.
 pub fn bytes(size: usize) -> String {
     match size {
         s if s >= 1 << 20 && s % (1 << 20) == 0 => format!("{} MiB", s >> 20),
@@ -192,7 +192,7 @@ pub fn bytes(size: usize) -> String {
     }
 }
 
-/// The size of a metric: particles where it is of particles.
+/// The size of a metric: a number of particles for metrics of particles.
 pub fn size_of(metric: &str, size: usize) -> String {
     match Metric::named(metric) {
         Some(Metric::NBody | Metric::SpeedUp) => format!("{size} particles"),

@@ -1,5 +1,5 @@
-//! What the two processes of a measurement say to each other beside the messages that are measured: lines of JSON through
-//! pipes, or a TCP connection, before and after each run. While a run lasts nothing is said.
+//! The conversation of the two processes of a measurement, apart from the measured messages: lines of JSON through pipes or a TCP
+//! connection, before and after each run. They are silent during a run.
 
 use super::am::AmJob;
 use super::contention::{ContentionJob, Seen};
@@ -19,61 +19,61 @@ use weft::{Bundle, Key, Name, Waited};
 /// How long an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a peer that seems lost may take to say why.
+/// How long a peer that seems lost may take to give the reason.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What the peer shall do.
+/// The peer's job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
-    /// Answer requests of `size` bytes with as many.
+    /// Answer requests of `size` bytes with replies of the same size.
     Echo { size: usize, waiting: Waiting },
-    /// The same by one of so many endpoints; the others have nothing to do.
+    /// The same with one of this many endpoints; the others are idle.
     EchoAmong { size: usize, endpoints: usize },
     /// The same, beside a second endpoint that is never served.
     EchoBesideIdle { size: usize },
-    /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Tells
-    /// the contact of the first, then of the second.
+    /// Answer requests of `size` bytes at two endpoints: one that is reached through memory, one over the network. Gives the
+    /// contact of the first, then of the second.
     EchoAtTwo { size: usize, polls: Polls },
-    /// Keep all requests, asleep, until it is killed.
+    /// Keep all requests without polling, until killed.
     Keep,
-    /// Note how long messages were under way that carry the time at which they were sent, and answer requests of 16 bytes.
+    /// Note how long messages were under way that carry their send time, and answer requests of 16 bytes.
     Note,
-    /// Answer requests of 16 bytes, and compute for so many milliseconds without polling whenever a message says so.
+    /// Answer requests of 16 bytes, and compute without polling whenever a message says so, for as many milliseconds as it says.
     Compute,
     /// Send messages of `size` bytes to an endpoint until told to stop.
     Stream { size: usize, to: Contact },
-    /// Own regions that are written and read.
+    /// Own regions that the other process writes and reads.
     Memory(MemoryJob),
     /// Be the server of the experiment with few frames, or its clients.
     Contention(ContentionJob),
-    /// Write by many endpoints in turn until told to stop.
+    /// Write from many endpoints in turn until told to stop.
     Write(WriteJob),
-    /// Answer requests of Active Messages, or take them, as the program in C does.
+    /// Answer or receive Active Messages as the program in C does.
     Am(AmJob),
-    /// Without weft.
+    /// A job without weft.
     Bare(BareJob),
 }
 
-/// What a process does that has nothing to do.
+/// What a process does while it has no messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Waiting {
     /// It polls.
     Polls,
-    /// It waits, and spins for as long as that has paid.
+    /// It waits, and spins as long as that has paid off.
     Waits,
     /// It waits, and sleeps at once.
     Sleeps,
 }
 
 impl Waiting {
-    /// As a bundle has it.
+    /// Sets a bundle accordingly.
     pub fn set(self, bundle: &mut Bundle) {
         if self == Waiting::Sleeps {
             bundle.set_spin_limit(Duration::ZERO);
         }
     }
 
-    /// Takes what came. Returns how many messages.
+    /// Handles incoming messages. Returns how many.
     #[inline(always)]
     pub fn turn(self, bundle: &mut Bundle) -> u32 {
         match self {
@@ -85,7 +85,7 @@ impl Waiting {
         }
     }
 
-    /// Turns in which nothing came between two looks at what else could be: as many as take a moment.
+    /// Turns without messages between two checks of other things: as many as take a moment.
     pub fn patience(self, polls: u32) -> u32 {
         if self == Waiting::Polls {
             polls
@@ -99,42 +99,42 @@ impl Waiting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Polls {
     pub memory: u32,
-    /// So many in a row in vain end the first one's.
+    /// The first bundle's polls end after this many in a row without messages.
     pub still: u32,
     pub network: u32,
 }
 
-/// A job done with bare sockets. The measuring side comes to the port that is answered.
+/// A job with bare sockets. The measuring side connects to the port in the answer.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum BareJob {
     /// Answer datagrams of `size` bytes.
     UdpEcho { size: usize },
     /// Send datagrams of `size` bytes to whoever asks by a datagram.
     UdpStream { size: usize },
-    /// Answer as many bytes as come, `size` at a time, through a connection.
+    /// Return the bytes received, `size` at a time, through a connection.
     TcpEcho { size: usize },
-    /// Send through a connection, `size` bytes with each call.
+    /// Send through a connection, `size` bytes per call.
     TcpStream { size: usize },
 }
 
-/// What the peer answers.
+/// The peer's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It does the job, at these endpoints.
+    /// It does the job, with these endpoints.
     Ready(Vec<Contact>),
     /// It does a job without weft, at this port.
     ReadyAt(u16),
-    /// It was told to stop.
+    /// It was told to stop, and has.
     Done(Account),
-    /// The same, of messages that carried their time: the nanoseconds that each was under way.
+    /// The same for messages that carry their send time: the nanoseconds that each was under way.
     Noted(Vec<f64>),
-    /// The experiment with few frames is over, or the job of many endpoints in turn.
+    /// The experiment with few frames, or the job of many endpoints in turn, is over.
     Contended(Seen),
-    /// It cannot.
+    /// It failed.
     Failed(String),
 }
 
-/// What was received, and what was sent.
+/// What a process received, and what it sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Account {
     pub received: u64,
@@ -142,7 +142,7 @@ pub struct Account {
     pub sent: u64,
 }
 
-/// An endpoint's name and key, as they are told.
+/// An endpoint's name and key, as text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contact {
     name: String,
@@ -150,12 +150,12 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// To tell.
+    /// From a name and a key.
     pub fn new(name: Name, key: Key) -> Contact {
         Contact { name: name.to_string(), key: key.0 }
     }
 
-    /// As it was told.
+    /// The name and the key.
     pub fn read(&self) -> Result<(Name, Key), Error> {
         let name = self.name.parse().map_err(|e| Error::Usage {
             cause: format!("the name of an endpoint cannot be read: {e}"),
@@ -167,7 +167,7 @@ impl Contact {
 
 /// The second process.
 pub struct Peer {
-    /// `None` if somebody else started it, on another machine.
+    /// `None` if it was started by somebody else, on another machine.
     process: Option<Owned>,
     jobs: Box<dyn Write>,
     answers: mpsc::Receiver<String>,
@@ -180,7 +180,7 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// Starts it by a command, which `spawn` runs where it shall run.
+    /// Starts it with a command, which `spawn` runs.
     pub fn start(
         mut command: Command,
         spawn: impl FnOnce(&mut Command) -> std::io::Result<std::process::Child>,
@@ -196,7 +196,7 @@ impl Peer {
         Ok(Peer { process: Some(process), jobs: Box::new(jobs), answers: lines_of(lines)? })
     }
 
-    /// Speaks to one that runs on another machine.
+    /// Talks to a process on another machine.
     pub fn on_line(connection: TcpStream) -> Result<Peer, Error> {
         let lines = connection.try_clone().map_err(|e| failed(e.to_string()))?;
         Ok(Peer { process: None, jobs: Box::new(connection), answers: lines_of(lines)? })
@@ -211,7 +211,7 @@ impl Peer {
         }
     }
 
-    /// The same of a job without weft. Returns its port.
+    /// The same for a job without weft. Returns its port.
     pub fn give_bare(&mut self, job: BareJob) -> Result<u16, Error> {
         self.tell(&Job::Bare(job))?;
         match self.hear()? {
@@ -220,13 +220,13 @@ impl Peer {
         }
     }
 
-    /// Kills it, and does not wait for its end.
+    /// Kills it without waiting for its end.
     pub fn kill(&mut self) -> Result<(), Error> {
         let killed = self.process.as_mut().map_or(Ok(()), |process| process.0.kill());
         killed.map_err(|e| failed(format!("it cannot be killed: {e}")))
     }
 
-    /// Waits for the end of the job, of which it was told by a message.
+    /// Waits for the end of the job, after a message has told it to stop.
     pub fn finish(&mut self) -> Result<Account, Error> {
         match self.hear()? {
             Answer::Done(account) => Ok(account),
@@ -234,7 +234,7 @@ impl Peer {
         }
     }
 
-    /// The same of a job that notes how long messages were under way.
+    /// The same for a job that notes how long messages were under way.
     pub fn finish_noting(&mut self) -> Result<Vec<f64>, Error> {
         match self.hear()? {
             Answer::Noted(ns) => Ok(ns),
@@ -242,7 +242,7 @@ impl Peer {
         }
     }
 
-    /// The same without waiting: `None` if it is not at its end yet.
+    /// The same without waiting: `None` if it has not ended yet.
     pub fn finished(&mut self) -> Result<Option<Account>, Error> {
         match self.answers.try_recv() {
             Ok(line) => match read(&line)? {
@@ -254,7 +254,7 @@ impl Peer {
         }
     }
 
-    /// The same of jobs with few frames, waiting for so long. `None` if it is not at its end by then.
+    /// The same for jobs with few frames, with this time limit: `None` if it has not ended by then.
     pub fn contended(&mut self, most: Duration) -> Result<Option<Seen>, Error> {
         match self.hear_within(most) {
             Ok(Answer::Contended(seen)) => Ok(Some(seen)),
@@ -264,7 +264,7 @@ impl Peer {
         }
     }
 
-    /// What it says if it fails while it is being measured; if it says nothing, what this process saw of it.
+    /// The peer's reason if it fails during a measurement; if it gives none, the error that this process saw.
     pub fn cause_of_loss(&mut self, seen: Error) -> Error {
         match self.hear_within(LAST_WORDS) {
             Ok(answer) => failed(format!("it was lost; its last words: {answer:?}")),
@@ -275,7 +275,7 @@ impl Peer {
 
     fn tell(&mut self, job: &Job) -> Result<(), Error> {
         let line = serde_json::to_string(job).map_err(|e| failed(e.to_string()))?;
-        // One write: what goes over a network must not wait for its end.
+        // One write: on a network, the end must not wait for the beginning's acknowledgement.
         self.jobs.write_all(format!("{line}\n").as_bytes()).map_err(|e| failed(e.to_string()))
     }
 
@@ -294,7 +294,7 @@ impl Peer {
         }
     }
 
-    /// Its output has ended, so it has or will.
+    /// Its output has ended, so it has ended, or soon will.
     fn ended(&mut self) -> Error {
         match &mut self.process {
             Some(process) => failed(process.0.wait().map_or_else(|e| e.to_string(), |status| status.to_string())),
@@ -303,7 +303,7 @@ impl Peer {
     }
 }
 
-/// Lines as they come, until the end.
+/// Lines as they arrive, until the end.
 pub fn lines_of(from: impl Read + Send + 'static) -> Result<mpsc::Receiver<String>, Error> {
     let (to, lines) = mpsc::channel();
     thread::start(move || {

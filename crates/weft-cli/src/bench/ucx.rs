@@ -1,7 +1,7 @@
 //! UCX beside weft: `ucx_perftest` between the same two CPUs, over its shared-memory transport, or over TCP between hosts.
 //!
-//! It reports half of a round trip, and for rates the mean of a run only. Its receivers do not read the bytes; those of `ucx-read`,
-//! a program of ours in `bench/limits`, do.
+//! ucx_perftest reports half of a round trip, and for rates only the mean of a run. Its receivers do not read the bytes; those of
+//! `ucx-read`, our program in `bench/limits`, do.
 
 use super::hosts::{Place, Side};
 use super::machine::Cpus;
@@ -13,20 +13,20 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What one run may take.
+/// How long one run may take.
 const RUN_MOST: Duration = Duration::from_secs(10);
 
-/// Starts of the client until the server listens.
+/// How often the client is started until the server listens.
 const ATTEMPTS: u32 = 20;
 
-/// Between two of them.
+/// Time between two of these starts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(15);
 
-/// The largest message that UCT sends at once over posix shared memory, and the largest that goes as *short*.
+/// The largest message that UCT sends at once over posix shared memory, and the largest that it sends as *short*.
 const UCT_MOST: usize = 8192;
 const UCT_SHORT_MOST: usize = 92;
 
-/// The ways of UCX that are measured.
+/// The interfaces of UCX that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Api {
     /// Active messages of the transport layer, over posix shared memory.
@@ -41,12 +41,12 @@ pub enum Api {
     UcpPut,
     /// The same: reads.
     UcpGet,
-    /// The same: additions, whose old values are wanted if a round trip is asked for.
+    /// The same: additions. They return the old values if a round trip is measured.
     UcpAdd,
 }
 
 impl Api {
-    /// As it stands in rows.
+    /// The name in rows.
     pub fn system(self) -> &'static str {
         match self {
             Api::UctAm => "ucx-uct-am",
@@ -59,7 +59,7 @@ impl Api {
         }
     }
 
-    /// As `ucx-read` calls it, if it measures it.
+    /// The name in `ucx-read`, if that measures it.
     pub fn how(self) -> Option<&'static str> {
         match self {
             Api::UctAm => Some("uct"),
@@ -68,7 +68,7 @@ impl Api {
         }
     }
 
-    /// Nanoseconds of a round trip for each microsecond that it tells: of messages it tells half of it.
+    /// Nanoseconds of a round trip per microsecond reported: for messages it reports half of a round trip.
     fn trip_ns(self) -> f64 {
         match self {
             Api::UcpGet | Api::UcpAdd => 1e3,
@@ -82,7 +82,7 @@ impl Api {
     }
 }
 
-/// What is asked of it.
+/// What to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question {
     pub api: Api,
@@ -97,7 +97,7 @@ pub struct Ucx {
     place: Rc<Place>,
 }
 
-/// The columns of its last line, in its units.
+/// The columns of its last line, in its own units.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Final {
     iterations: f64,
@@ -107,12 +107,12 @@ struct Final {
 }
 
 impl Ucx {
-    /// Finds it, or says how to get it.
+    /// Finds the program. The error says how to install it.
     pub fn find(cpus: Cpus) -> Result<Ucx, String> {
         Ucx::find_between(cpus, &Rc::new(Place::Here))
     }
 
-    /// The same, to be run at two places.
+    /// The same, for two places.
     pub fn find_between(cpus: Cpus, place: &Rc<Place>) -> Result<Ucx, String> {
         let found = output_of(Command::new("ucx_perftest").arg("-h"), RUN_MOST);
         let with_taskset = output_of(Command::new("taskset").arg("--version"), RUN_MOST);
@@ -128,10 +128,10 @@ impl Ucx {
         }
     }
 
-    /// Runs it once for about `time`, given how long a message took the last time.
+    /// Runs it once for about `time`, given the duration of a message in the last run.
     ///
-    /// Returns the figures, and that time in ns for the next run. The tail takes a second, shorter run; without one it is
-    /// not a number.
+    /// Returns the figures, and the duration of a message in ns for the next run. The tail takes a second, shorter run; without it
+    /// the tail is NaN.
     pub fn run(
         &self,
         question: Question,
@@ -188,7 +188,7 @@ impl Ucx {
                 let_end(&mut server);
                 return Ok(found);
             }
-            // It logs to standard output.
+            // It logs errors to standard output.
             let said = [output.stderr, output.stdout].concat();
             last = String::from_utf8_lossy(&said).trim().to_owned();
             if !last.contains("connect") {
@@ -243,7 +243,7 @@ fn arguments(question: Question) -> Vec<String> {
     words.chain(["-s".to_owned(), question.size.to_string()]).collect()
 }
 
-/// What a message may take before anything is known: half a round trip, or the interval between two.
+/// An estimate for the first run: half a round trip, or the interval between two messages.
 fn guess_ns(question: Question) -> f64 {
     if question.api == Api::Tcp {
         return 10e3 + question.size as f64 / 2.0;
@@ -252,7 +252,7 @@ fn guess_ns(question: Question) -> f64 {
     start + question.size as f64 / 4.0
 }
 
-/// Gives the server time to clean up behind itself (a file in /dev/shm) before it is killed.
+/// Gives the server time to remove its file in /dev/shm before it is killed.
 fn let_end(server: &mut Owned) {
     for _ in 0..200 {
         match server.0.try_wait() {
@@ -262,13 +262,13 @@ fn let_end(server: &mut Owned) {
     }
 }
 
-/// Whether TCP on loopback works, by which the two processes of UCX find each other.
+/// Whether TCP on loopback works. UCX's two processes connect through it.
 fn loopback() -> std::io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     TcpStream::connect(listener.local_addr()?).map(|_| ())
 }
 
-/// A port that nobody uses at this moment.
+/// A port that is free at this moment.
 fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0");
     let port = listener.and_then(|l| l.local_addr()).map(|address| address.port());

@@ -1,7 +1,7 @@
-//! What weft itself takes: the first process of each measurement, which keeps the time.
+//! Measures weft itself. This is the first process of each measurement, which keeps the time.
 //!
-//! A message of 8 or 16 bytes travels as two or four arguments, a longer one as payload. Both sides add up every byte of
-//! every message, and after each run the sums and the counts are compared with what was sent.
+//! A message of 8 or 16 bytes is sent as two or four arguments, a longer one as payload. Both sides add up every byte of every
+//! message. After each run, the sums and counts are compared with what was sent.
 
 use super::bare::Bare;
 use super::meter::{summarize, Meter, Per, Sampled};
@@ -16,19 +16,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Admission, Bundle, Endpoint, Node, SendError};
 
-/// Requests under way at once when their rate is measured; AM-II's limit.
+/// Requests under way at once while their rate is measured; AM-II's limit.
 pub const WINDOW: u64 = 32;
 
-/// Requests of one burst when the sender's overhead is measured: few enough not to wait for credit.
+/// Requests per burst while the sender's overhead is measured: few enough not to wait for credit.
 const BURST: u64 = 16;
 
-/// Turns without a message between two looks whether the peer still lives.
+/// Turns without a message between two checks that the peer lives.
 const LOOK_EVERY: u32 = 1 << 18;
 
-/// Round trips that make a sample, of messages up to 1 KiB.
+/// Round trips per sample, for messages up to 1 KiB.
 pub(super) const BATCH: u32 = 64;
 
-/// How long a process polls before it sends a lone message, so that nothing is left to do.
+/// How long a process polls before it sends a lone message, so that no work is left.
 const SETTLE: Duration = Duration::from_millis(2);
 
 /// How long a peer polls before it computes.
@@ -37,10 +37,10 @@ const POLLS_BEFORE: Duration = Duration::from_millis(150);
 /// The longest pause between two messages to a peer that computes.
 const GAP_MOST: Duration = Duration::from_millis(10);
 
-/// Bytes received between two looks at the clock.
+/// Bytes received between two readings of the clock.
 const TICK_BYTES: u64 = 16 << 10;
 
-/// Sends that must have said *full* one after the other, with a poll between them, before a queue is believed to be full.
+/// A queue is full after this many *full* sends in a row, with a poll between them.
 const FULL_AFTER: u32 = 20_000;
 
 /// The process that measures, and its peer.
@@ -50,22 +50,22 @@ pub struct Bench {
     pub(super) peer: Peer,
     pub(super) source: Rc<Source>,
     pub(super) time: Duration,
-    /// The most round trips that make a sample.
+    /// The most round trips per sample.
     batch_most: u32,
-    /// Whom the endpoints admit.
+    /// The endpoints' admission.
     admission: Admission,
 }
 
 /// Where a message's bytes are when they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Landing {
-    /// Where weft put them.
+    /// Where weft has put them.
     InPlace,
-    /// In the program's own memory, to which its handler has copied them.
+    /// In the program's own memory: its handler has copied them there.
     Copied,
 }
 
-/// The parameters of LogP that are measured apart.
+/// The parameters of LogP that are measured directly.
 #[derive(Clone, Copy, Debug)]
 pub struct Overheads {
     pub os: Sampled,
@@ -73,14 +73,14 @@ pub struct Overheads {
     pub l: Sampled,
 }
 
-/// The round trip to an endpoint whose neighbour is not served, and the same while the neighbour's queue was empty.
+/// The round trip to an endpoint whose neighbour is not served: with the neighbour's queue full, and with it empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
     pub alone: Sampled,
     pub beside_full: Sampled,
 }
 
-/// Who asks when many could.
+/// Which of many bundles asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// Always the same one.
@@ -90,40 +90,40 @@ pub enum Who {
 }
 
 impl Bench {
-    /// With a peer. This process must be pinned to the first CPU.
+    /// Measures with this peer. This process must be pinned to the first CPU.
     pub fn new(peer: Peer, time: Duration) -> Result<Bench, Error> {
         let (source, admission) = (Rc::new(Source::new()), Admission::default());
         Ok(Bench { node: Node::new()?, peer, source, time, batch_most: BATCH, admission })
     }
 
-    /// With samples of no more than so many round trips.
+    /// Limits samples to this many round trips.
     pub fn with_batch(self, batch_most: u32) -> Bench {
         Bench { batch_most, ..self }
     }
 
-    /// The same with another peer, and a node of its own. They take turns with the source.
+    /// Measures with another peer and a node of its own. The two take turns with the source.
     pub fn with_another(&self, peer: Peer) -> Result<Bench, Error> {
         let (node, source) = (Node::new()?, self.source.clone());
         let Bench { time, batch_most, admission, .. } = *self;
         Ok(Bench { node, peer, source, time, batch_most, admission })
     }
 
-    /// With a peer of any user.
+    /// Admits peers of any user.
     pub fn admitting_all(self) -> Bench {
         Bench { admission: Admission::AnyUser, ..self }
     }
 
-    /// What is measured of bare sockets with the same peer, between two measurements of weft.
+    /// Measures bare sockets with the same peer, between two measurements of weft.
     pub fn bare(&mut self, to: IpAddr) -> Bare<'_> {
         Bare { peer: &mut self.peer, source: &self.source, to, time: self.time }
     }
 
-    /// Round trip of a request of `size` bytes and its reply of as many.
+    /// Round trip of a request of `size` bytes and a reply of the same size.
     pub fn round_trip(&mut self, size: usize) -> Result<Sampled, Error> {
         self.round_trip_of_many(size, 1, Who::Fixed)
     }
 
-    /// The same between processes of which both wait.
+    /// The same between processes that both wait.
     pub fn round_trip_waiting(&mut self, size: usize, waiting: Waiting) -> Result<Sampled, Error> {
         let (mut caller, tally) = self.waiting_caller(size, waiting)?;
         let sampled = caller.trip().and_then(|()| trips(&mut caller, self.time, self.batch(size)));
@@ -133,7 +133,7 @@ impl Bench {
         Ok(sampled)
     }
 
-    /// Round trip of a request and its reply of `size` bytes that are the same every time and that nobody reads: what UCX's
+    /// Round trip of a request and a reply of `size` bytes that are the same every time and that nobody reads, which is what UCX's
     /// benchmark measures.
     pub fn round_trip_unread(&mut self, size: usize) -> Result<Sampled, Error> {
         let (mut caller, tally) = self.caller(size)?;
@@ -145,7 +145,7 @@ impl Bench {
         Ok(sampled)
     }
 
-    /// The same with so many bundles of this process in session with the one that answers.
+    /// The same with this many bundles of this process in session with the one that answers.
     pub fn round_trip_of_many(&mut self, size: usize, bundles: usize, who: Who) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::Echo { size, waiting: Waiting::Polls })?;
         let tally = Rc::new(Tally::default());
@@ -168,7 +168,7 @@ impl Bench {
         Ok(sampled)
     }
 
-    /// The same between bundles of so many endpoints, of which one has something to do.
+    /// The same between bundles with this many endpoints, one of which is busy.
     pub fn round_trip_among(&mut self, size: usize, endpoints: usize) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::EchoAmong { size, endpoints })?;
         let tally = Rc::new(Tally::default());
@@ -182,7 +182,7 @@ impl Bench {
         Ok(sampled)
     }
 
-    /// The same by a shared bundle, which one thread uses.
+    /// The same with a shared bundle that one thread uses.
     pub fn round_trip_shared(&mut self, size: usize) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::Echo { size, waiting: Waiting::Polls })?;
         self.source.rewind(size, Half::First);
@@ -248,8 +248,8 @@ impl Bench {
         self.receive(size, size as f64, landing)
     }
 
-    /// One-way messages sent singly, behind each of which this process computes for `pause` without polling: how long they
-    /// were under way. Both processes must be on one machine, for the clock.
+    /// How long one-way messages are under way that are sent one at a time. After each, this process computes for `pause` without
+    /// polling. Both processes must be on one machine, whose clock they share.
     pub fn lone(&mut self, count: u32, pause: Duration) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::Note)?;
         let tally = Rc::new(Tally::default());
@@ -266,8 +266,8 @@ impl Bench {
         Ok(summarize(noted, Per::Unit))
     }
 
-    /// One-way messages to a peer that computes without polling, now and then: how long until each is acknowledged. The peer computes
-    /// `times` times, each time after it has polled for a while.
+    /// How long one-way messages wait for their acknowledgement while the peer computes without polling. The peer computes `times`
+    /// times, each time after it has polled for a while.
     pub fn acknowledged(&mut self, times: u32, computes: Duration) -> Result<Sampled, Error> {
         let contacts = self.peer.give(&Job::Compute)?;
         let tally = Rc::new(Tally::default());
@@ -281,10 +281,10 @@ impl Bench {
         Ok(summarize(samples, Per::Unit))
     }
 
-    /// What sending and receiving cost the processor, after Culler and others ("LogP Performance Assessment of Fast Network
-    /// Interfaces", 1996): o_s is the time in which a request is issued, in bursts that do not stall; o_r is what a request
-    /// takes longer than o_s and a delay, when the delay between it and the next one exceeds the round trip, so that the
-    /// reply lies there when the processor looks; L is half of a round trip less both. All take turns within one run.
+    /// The processor's cost of sending and receiving, after Culler and others ("LogP Performance Assessment of Fast Network
+    /// Interfaces", 1996). o_s is the time to issue a request, in bursts that do not stall. For o_r, a delay longer than the round
+    /// trip follows each request, so that the reply is there when the processor looks; o_r is the time per request beyond o_s and
+    /// the delay. L is half of a round trip less both. All are measured in turns within one run.
     pub fn overheads(&mut self, size: usize) -> Result<Overheads, Error> {
         let (mut caller, tally) = self.caller(size)?;
         let end = Instant::now() + self.time;
@@ -315,7 +315,7 @@ impl Bench {
         Ok(Overheads { os, or, l })
     }
 
-    /// Single round trips to an endpoint beside one that is never served: before and after that one's queue was filled.
+    /// Single round trips to an endpoint beside one that is never served: before and after the latter's queue was filled.
     pub fn beside_unserved(&mut self, size: usize) -> Result<Beside, Error> {
         let contacts = self.peer.give(&Job::EchoBesideIdle { size })?;
         let tally = Rc::new(Tally::default());
@@ -376,7 +376,7 @@ impl Bench {
         Ok(sampled)
     }
 
-    /// Receives until the sender is done and everything is here. Returns how many it has sent.
+    /// Receives until the sender is done and all messages are here. Returns how many it has sent.
     fn drain(&mut self, bundle: &mut Bundle, tally: &Tally) -> Result<u64, Error> {
         let start = Instant::now();
         let account = loop {
@@ -415,12 +415,12 @@ impl Bench {
         self.peer.finish()
     }
 
-    /// Round trips that make a sample.
+    /// Round trips per sample.
     fn batch(&self, size: usize) -> u32 {
         self.batch_most.min(if size <= 1024 { BATCH } else { 16 })
     }
 
-    /// Both processes must have received what the other one has sent.
+    /// Checks that both processes received what the other one sent.
     pub(super) fn compare(&self, size: usize, tally: &Tally, account: Account) -> Result<(), Error> {
         let count = tally.count.get();
         agree("the numbers of requests and replies", account.received, count)?;
@@ -430,7 +430,7 @@ impl Bench {
         agree("the sums of the replies' bytes sent and received", back, tally.sum.get())
     }
 
-    /// When the peer was lost, it is asked why.
+    /// If the peer was lost, asks it for the reason.
     pub(super) fn or_its_cause<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(seen @ Error::Process { .. }) => Err(self.peer.cause_of_loss(seen)),
@@ -439,14 +439,14 @@ impl Bench {
     }
 }
 
-/// A bundle that asks, and counts the answers.
+/// A bundle that sends requests and counts the answers.
 pub(super) struct Caller {
     pub bundle: Bundle,
     endpoint: Endpoint,
     source: Rc<Source>,
     pub tally: Rc<Tally>,
     size: usize,
-    /// The same bytes go every time, and are not read.
+    /// Whether the same bytes go every time and are not read.
     is_unread: bool,
     waiting: Waiting,
     quiet: Quiet,
@@ -478,7 +478,7 @@ impl Caller {
         })
     }
 
-    /// Asks, unless it is full.
+    /// Sends a request. False if there is no room.
     #[inline(always)]
     pub fn try_ask(&mut self) -> Result<bool, Error> {
         let (source, size) = (&self.source, self.size);
@@ -521,7 +521,7 @@ impl Caller {
         self.wait_for(answers)
     }
 
-    /// A round trip, so that nothing is under way, then a message that carries its time, then work without polls.
+    /// Makes a round trip, so that nothing is under way, sends a message that carries its time, then works without polling.
     fn send_alone(&mut self, pause: Duration) -> Result<(), Error> {
         self.trip()?;
         let settled = Instant::now();
@@ -537,15 +537,15 @@ impl Caller {
         Ok(())
     }
 
-    /// Has the peer poll for a while and then compute, and sends it messages meanwhile. Notes how many nanoseconds each waits for
-    /// its acknowledgement.
+    /// Makes the peer poll for a while and then compute, and sends it messages at the same time. Notes how many nanoseconds each
+    /// waits for its acknowledgement.
     fn send_while_it_computes(&mut self, computes: Duration, samples: &mut Vec<f64>) -> Result<(), Error> {
         let start = Instant::now();
         while start.elapsed() < POLLS_BEFORE {
             self.trip()?;
         }
         let told = Instant::now();
-        // The peer begins to compute before it has acknowledged this one.
+        // The peer begins to compute before it has acknowledged this message.
         let mut message = (ask::COMPUTE, computes.as_millis() as u32);
         let mut gaps = (1u32..).map(|n| GAP_MOST * (n * 37 % 100) / 100);
         while told.elapsed() + 2 * GAP_MOST < computes {
@@ -561,11 +561,11 @@ impl Caller {
                 self.turn()?;
             }
         }
-        // It polls again.
+        // The peer polls again.
         self.trip()
     }
 
-    /// Nanoseconds in which a burst of requests is issued. Afterwards all are answered.
+    /// Nanoseconds to issue a burst of requests. Waits for their answers afterwards.
     fn burst(&mut self) -> Result<f64, Error> {
         let answers = self.tally.count.get() + BURST;
         let start = Instant::now();
@@ -577,7 +577,7 @@ impl Caller {
         Ok(ns)
     }
 
-    /// Nanoseconds of a burst's number of requests, with a delay between each and the look at its answer.
+    /// Nanoseconds for as many requests as in a burst, with a delay between each request and the look for its answer.
     fn spaced(&mut self, delay: u32) -> Result<f64, Error> {
         let start = Instant::now();
         for _ in 0..BURST {
@@ -600,7 +600,7 @@ pub(super) fn count_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<
     Ok(())
 }
 
-/// The same, of messages that are copied before they are read.
+/// The same for messages that are copied before they are read.
 fn copy_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>, size: usize) -> Result<(), Error> {
     let seen = tally.clone();
     let mut own = vec![0u8; size];
@@ -617,7 +617,7 @@ fn copy_answers(bundle: &mut Bundle, endpoint: Endpoint, tally: &Rc<Tally>, size
     Ok(())
 }
 
-/// Watches over a wait: the peer must live, and must not be silent for long.
+/// Guards a wait: the peer must live, and must not be silent for long.
 pub(super) struct Quiet {
     idle: u32,
     count: u64,
@@ -629,7 +629,7 @@ impl Quiet {
         Quiet { idle: 0, count: 0, since: Instant::now() }
     }
 
-    /// Called when a poll found nothing, with the number of messages that came so far.
+    /// To be called after a poll without messages. `count` is the number of messages received so far.
     #[inline(always)]
     pub fn look_now_and_then(&mut self, bundle: &mut Bundle, count: u64) -> Result<(), Error> {
         self.idle = self.idle.wrapping_add(1);
@@ -671,7 +671,7 @@ fn drawn_trips(callers: &mut [Caller], time: Duration, batch: u32) -> Result<Sam
     let mut meter = Meter::start(Per::Unit, time);
     loop {
         for _ in 0..batch {
-            // xorshift64: cheap, and no order that the machine could learn.
+            // xorshift64: cheap, and in no order that branch predictors could learn.
             drawn ^= drawn << 13;
             drawn ^= drawn >> 7;
             drawn ^= drawn << 17;
@@ -684,7 +684,7 @@ fn drawn_trips(callers: &mut [Caller], time: Duration, batch: u32) -> Result<Sam
     }
 }
 
-/// Sends to an endpoint that is not served until it has been full for long.
+/// Sends to an endpoint that is not served until it has been full for a while.
 fn fill(caller: &mut Caller, to: &Contact) -> Result<(), Error> {
     const AT: u32 = 1;
     let (name, key) = to.read()?;
@@ -703,12 +703,12 @@ fn fill(caller: &mut Caller, to: &Contact) -> Result<(), Error> {
             Err(error) => return Err(error.into()),
         }
     }
-    // What came back from a full queue is of no interest here.
+    // Messages that came back from the full queue do not matter here.
     while bundle.next_event().is_some() {}
     Ok(())
 }
 
-/// Works for a time that grows with `rounds`, without touching memory.
+/// Works for a time proportional to `rounds`, without touching memory.
 #[inline(never)]
 fn spin(rounds: u32) {
     let mut x = black_box(1u64);
@@ -736,7 +736,7 @@ fn delay_beyond(caller: &mut Caller) -> Result<u32, Error> {
     Ok((delay / round) as u32)
 }
 
-/// What it takes to read the clock.
+/// The time to read the clock.
 pub(super) fn clock_ns() -> f64 {
     let reads = (0..1000).map(|_| {
         let start = Instant::now();

@@ -1,18 +1,18 @@
-//! The results in words, for those who see them for the first time.
+//! The results in words, for newcomers.
 
 use super::plan::SMALL;
 use super::results::{is_ucx, Key, Metric, Results, Way};
 use super::table::{bytes, digits, figure, ns};
 use super::Report;
 
-/// What the figures mean, a sentence a line.
+/// The meaning of the figures, one sentence per line.
 pub fn explain(report: &Report) -> String {
     let results = &report.results;
     let paragraphs = [round_trips(results), rates(results), bandwidths(results), neighbours(results)];
     paragraphs.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
-/// A sentence about weft, and what its figure is beside others: lines that follow it.
+/// A sentence about weft, and indented lines that compare its figure with others.
 fn paragraph(opening: String, comparisons: impl IntoIterator<Item = Option<String>>) -> String {
     let lines: Vec<String> = comparisons.into_iter().flatten().map(|line| format!("\n  - {line}")).collect();
     let colon = if lines.is_empty() { "." } else { ". That is" };
