@@ -1,16 +1,16 @@
-//! How good C must be beside Rust.
+//! The goals for C relative to Rust.
 
 use super::plan::{By, What};
 use crate::bench::goals::{Asked, Goal};
 use crate::bench::meter::Sampled;
 use crate::bench::results::Results;
 
-/// A round trip in C, in those in Rust; and a rate. A call or a handler may take 40 instructions more, and a short round trip has
-/// eight of them.
+/// The bounds of a round trip and of a rate in C relative to Rust. A call or a handler in C may take 40 instructions more, and a
+/// short round trip has eight of them.
 const ROUND_TRIP_MOST: f64 = 1.25;
 const RATE_LEAST: f64 = 0.8;
 
-/// The goals of what was measured at a place.
+/// The goals for one place.
 pub fn goals(place: &str, all: &[What], results: &Results) -> Vec<Goal> {
     let of = |&what: &What| {
         let value = ratio(results, what)?;
@@ -23,7 +23,7 @@ pub fn goals(place: &str, all: &[What], results: &Results) -> Vec<Goal> {
     all.iter().filter_map(of).collect()
 }
 
-/// A figure in C divided by that in Rust: taken in each round, and the median of the rounds.
+/// A figure in C divided by the one in Rust: the median of the rounds' ratios.
 pub fn ratio(results: &Results, what: What) -> Option<f64> {
     let medians = |c: Sampled, rust: Sampled| c.median / rust.median;
     results.compare(&what.key(By::C), &what.key(By::Rust), medians)

@@ -1,4 +1,4 @@
-//! `weft bench am`: Active Messages in C, by `am.h` and libweft, beside the same loops in Rust, by the crate `weft`.
+//! `weft bench am`: Active Messages in C, with `am.h` and libweft, beside the same loops in Rust, with the crate `weft`.
 
 mod goals;
 mod plan;
@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Rounds, and the time of each run: by default, and when it has to be quick.
+/// Rounds, and the time of each run: by default, and for `--quick`.
 const ROUNDS: u32 = 5;
 const TIME: Duration = Duration::from_millis(150);
 const QUICK_ROUNDS: u32 = 3;
@@ -41,28 +41,28 @@ const QUICK_TIME: Duration = Duration::from_millis(60);
 /// The largest packet between the two namespaces.
 const MTU: u32 = 1500;
 
-/// How much later than the programs in C this process may hear of Ctrl-C.
+/// How much later than the programs in C this process may notice Ctrl-C.
 const AFTER_PROGRAMS: Duration = Duration::from_millis(200);
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 Two processes in C (bench/am/pair.c, which uses am.h and libweft) and two in Rust (this command) do the same: the first sends requests and \
-keeps the time, the second one answers them. Each pair is pinned to the same two CPUs. In every round each figure is taken once, for a \
-moment, in C and in Rust one after the other, in each second round the other way round. The table tells the median of the rounds' medians, and \
-of their 99th percentiles; a ratio is formed within the round, and the median of the rounds counts. Messages come out of 64 MiB in turn. Both \
-sides add up every byte, and the numbers and sums are compared.
+keeps the time, the second answers them. Each pair is pinned to the same two CPUs. In every round each figure is taken once, for a \
+moment, in C and in Rust one after the other, in every second round in the opposite order. The table shows the median of the rounds' medians, \
+and of their 99th percentiles; a ratio is taken within each round, and the median of the rounds counts. Messages are taken from 64 MiB in \
+turn. Both sides add up every byte, and the numbers and sums are compared.
 
-A round trip is a request and a reply of the same form and size. One way go requests that nobody replies to, of which 32 are under way: the \
-library answers each by itself. Each 16th AM_Request of C polls; those of Rust poll while there is no room.
+A round trip is a request and a reply of the same form and size. One-way messages are requests that handlers do not reply to, with 32 under \
+way: the library answers each by itself. In C every 16th AM_Request polls; in Rust a request polls while there is no room.
 
-The two hosts are network namespaces joined by a veth pair; that needs root, and `ip` of iproute2, and is left out where they cannot be made. \
+The two hosts are network namespaces joined by a veth pair; this needs root, and `ip` of iproute2, and is left out if they cannot be made. \
 The program in C is built in weft's repository: cargo build --release -p weft-capi && make -C bench/am. Library and command must be built alike, or the ratios mean nothing.";
 
-/// What can be asked of `weft bench am`.
+/// The arguments of `weft bench am`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
     /// Fewer rounds, shorter runs, fewer messages.
@@ -74,10 +74,10 @@ pub struct Options {
     /// Writes the figures to a file as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The program in C, if it lies elsewhere than bench/am/build/pair.
+    /// The program in C, if it is not bench/am/build/pair.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// How often each figure is taken (5, and 3 if it has to be quick).
+    /// How often each figure is taken (default: 5; 3 with --quick).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The time of each run, in milliseconds; for tests.
@@ -99,7 +99,7 @@ impl Options {
     }
 }
 
-/// What all measurements have in common.
+/// What all measurements share.
 #[derive(Debug)]
 struct Stage {
     /// The program in C.
@@ -110,7 +110,7 @@ struct Stage {
     time: Duration,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug)]
 struct Measured {
     machine: Machine,
@@ -138,7 +138,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let usual = if options.quick { QUICK_TIME } else { TIME };
     let time = options.ms.map_or(usual, Duration::from_millis);
     let stage = Stage { program, machine: Machine::describe(cpus), cpus, time };
-    // A weftd of this machine is not to be measured.
+    // Don't measure a weftd that runs on this machine.
     std::env::set_var(INTERFACE_VARIABLE, "process");
     let names = Names::ours(SIDES);
     let interrupt = Interrupt::watch(move || names.remove())?;
@@ -148,7 +148,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     progress.clear();
     machine::keep_to(&before)?;
     if measured.is_err() {
-        // The programs in C hear Ctrl-C as well, perhaps sooner than this process; that one ended is no fault then.
+        // The programs in C get Ctrl-C as well, perhaps earlier than this process. Their end is then no failure.
         interrupt.wait(&[], Some(Instant::now() + AFTER_PROGRAMS));
     }
     interrupt.check()?;
@@ -176,7 +176,7 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
         match Joined::make(MTU) {
             Ok(joined) => {
                 let place = Place::Namespaces(joined);
-                // The scene goes before the namespaces do.
+                // Drop the scene before the namespaces.
                 measured.hosts = rounds.of("two hosts", &mut stage.scene(&place)?, &probes)?;
             }
             Err(error) if options.only.is_empty() => measured.notes.push(format!("two hosts: {error}")),

@@ -1,13 +1,13 @@
-//! What is measured in C and in Rust, and in which order: what is compared with each other stands together.
+//! What is measured in C and in Rust, and in which order: figures that are compared are taken one after the other.
 
 use crate::bench::results::{Key, Metric, Way};
 use crate::bench::table::bytes;
 use serde::{Deserialize, Serialize};
 
-/// Messages up to this size make samples of many.
+/// For messages up to this size, many make one sample.
 const SMALL_MOST: usize = 8192;
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// Two processes of one host.
@@ -23,7 +23,7 @@ pub enum Extent {
     Quick,
 }
 
-/// In which language the two processes are written.
+/// The language of the two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// C, by `am.h` and the library libweft.
@@ -35,7 +35,7 @@ pub enum By {
 impl By {
     pub const BOTH: [By; 2] = [By::C, By::Rust];
 
-    /// As rows name it.
+    /// The name in rows.
     pub fn system(self) -> &'static str {
         match self {
             By::C => "libweft",
@@ -43,7 +43,7 @@ impl By {
         }
     }
 
-    /// As people say it.
+    /// The name for display.
     pub fn language(self) -> &'static str {
         match self {
             By::C => "C",
@@ -52,19 +52,19 @@ impl By {
     }
 }
 
-/// The three forms of messages that Active Messages have.
+/// The three forms of Active Messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Form {
     /// Arguments only.
     Short,
-    /// With a payload, which the handler finds in a buffer of the library's.
+    /// With a payload, which the handler gets in a buffer of the library's.
     Medium,
     /// With contents that are placed in the receiver's segment.
     Long,
 }
 
 impl Form {
-    /// As the program in C has it.
+    /// The name in the program in C.
     pub fn name(self) -> &'static str {
         self.way().name()
     }
@@ -78,7 +78,7 @@ impl Form {
     }
 }
 
-/// A message: a form, and bytes. Of short ones these are the arguments', of which there are none or four.
+/// A message: its form and size. The size of a short one is that of its arguments, of which there are none or four.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Message {
     pub form: Form,
@@ -110,16 +110,16 @@ const LONG_1M: Message = Message::new(Form::Long, 1 << 20);
 /// A figure that is measured with two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// A request and a reply like it.
+    /// A request and a reply of the same form.
     RoundTrip(Message),
-    /// Requests one way, of which 32 are under way.
+    /// Requests in one direction, with 32 under way.
     Rate(Message),
-    /// The same, in bytes.
+    /// The same, measured in bytes.
     Stream(Message),
 }
 
 impl What {
-    /// The message that goes, and comes back if one does.
+    /// The message that is sent, and comes back if there is a reply.
     pub fn message(self) -> Message {
         match self {
             What::RoundTrip(message) | What::Rate(message) | What::Stream(message) => message,
@@ -131,7 +131,7 @@ impl What {
         format!("{}: {}", self.kind(), self.message().title())
     }
 
-    /// Which kind of figure it is.
+    /// The kind of the figure.
     pub fn kind(self) -> &'static str {
         match self {
             What::RoundTrip(_) => "round trip",
@@ -140,7 +140,7 @@ impl What {
         }
     }
 
-    /// What one message counts for in a rate.
+    /// The contribution of one message to a rate.
     pub fn units(self) -> f64 {
         match self {
             What::Stream(message) => message.size as f64,
@@ -148,7 +148,7 @@ impl What {
         }
     }
 
-    /// Messages between two looks at the clock: few, because on a loaded machine each may wait for a time slice.
+    /// Messages between two readings of the clock: few, because on a loaded machine each may wait for a time slice.
     pub fn batch(self) -> u32 {
         match self.message().size {
             size if size <= SMALL_MOST => 16,
@@ -168,7 +168,7 @@ impl What {
     }
 }
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 pub type Probe = (What, By);
 
 /// Everything that is measured, in order.

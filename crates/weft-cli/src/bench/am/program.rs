@@ -1,4 +1,4 @@
-//! The program in C of `bench/am`: found, built if it must be, and spoken to by lines.
+//! The program in C of `bench/am`: finds it, builds it if necessary, and talks to it in lines.
 
 use super::plan::{Message, What};
 use crate::bench::meter::Sampled;
@@ -14,16 +14,16 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// What building it may take.
+/// How long building it may take.
 const BUILD_MOST: Duration = Duration::from_secs(120);
 
-/// What a job may take on a machine that has other work. One that does not get on ends the program long before that.
+/// How long a job may take on a machine with other work. A job that makes no progress ends the program long before.
 const JOB_MOST: Duration = Duration::from_secs(120);
 
-/// How it is built.
+/// How to build it.
 const WAY_OUT: &str = "In weft's repository type: cargo build --release -p weft-capi && make -C bench/am";
 
-/// Finds the program, or builds it, unless it is named. It needs the library, which is not built here.
+/// Finds the program, or builds it, unless its path is given. It needs the library, which is not built here.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
     let failed = |cause| Error::Usage { cause, way_out: WAY_OUT.to_owned() };
     if let Some(path) = named {
@@ -53,14 +53,14 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
     }
 }
 
-/// What the program says first.
+/// The first line of the program.
 #[derive(Clone, Debug, Deserialize)]
 struct Hello {
     /// The version of the library.
     version: String,
 }
 
-/// An endpoint of the process that answers.
+/// An endpoint of the answering process.
 #[derive(Debug, Deserialize)]
 struct Contact {
     name: String,
@@ -74,7 +74,7 @@ pub struct Received {
     pub sum: u64,
 }
 
-/// What the process that asks measured, sent and received.
+/// The figures of the asking process, and what it sent and received.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Asked {
     #[serde(flatten)]
@@ -84,7 +84,7 @@ pub struct Asked {
     pub received: Received,
 }
 
-/// One of its processes, which ends with this.
+/// A running program, which ends when this is dropped.
 #[derive(Debug)]
 struct Program {
     process: Owned,
@@ -93,7 +93,7 @@ struct Program {
 }
 
 impl Program {
-    /// Starts it on a CPU, where `spawn` runs it. The thread that calls is its parent, so it must be one that lasts.
+    /// Starts it on a CPU with `spawn`. The calling thread becomes its parent, so it must last.
     fn start(
         path: &Path,
         cpu: usize,
@@ -129,7 +129,7 @@ impl Program {
                 let what = "an answer of the program in C".to_owned();
                 Err(Error::Silence { seconds: JOB_MOST.as_secs(), what })
             }
-            // Its output has ended, so it has or will.
+            // Its output has ended, so it has ended, or soon will.
             Err(RecvTimeoutError::Disconnected) => {
                 Err(failed(self.process.0.wait().map_or_else(|e| e.to_string(), |status| status.to_string())))
             }
@@ -137,7 +137,7 @@ impl Program {
     }
 }
 
-/// Two of its processes: one asks, the other answers.
+/// Two running programs: one asks, the other answers.
 #[derive(Debug)]
 pub struct Pair {
     asks: Program,
@@ -145,7 +145,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both: one on the first CPU in this process' network, the other on the second CPU, where `spawn` runs it.
+    /// Starts both: one on the first CPU in this process's network, the other on the second CPU, where `spawn` runs it.
     pub fn start(
         path: &Path,
         cpus: [usize; 2],
@@ -155,7 +155,7 @@ impl Pair {
         Ok(Pair { asks: Program::start(path, cpus[0], here)?, answers: Program::start(path, cpus[1], there)? })
     }
 
-    /// Measures. Returns also what the process that answers received.
+    /// Measures. Also returns what the answering process received.
     pub fn run(&mut self, what: What, time: Duration) -> Result<(Asked, Received), Error> {
         let Message { form, size } = what.message();
         let way = match what {
@@ -174,7 +174,7 @@ impl Pair {
     }
 }
 
-/// A rate of messages as one of bytes.
+/// A rate of messages as a rate of bytes.
 fn times(Sampled { median, p99, mean, n }: Sampled, units: f64) -> Sampled {
     Sampled { median: median * units, p99: p99 * units, mean: mean * units, n }
 }

@@ -1,4 +1,4 @@
-//! Runs the plan: round after round, each measurement for a moment, in C and in Rust one after the other.
+//! Runs the plan round after round: each measurement for a moment, in C and in Rust one after the other.
 
 use super::plan::{By, Message, Probe, What};
 use super::program::{Asked, Pair, Received};
@@ -11,14 +11,14 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-/// Two processes in C, and two in Rust, of which this one is the first.
+/// Two processes in C, and two in Rust; this process is the first of the latter.
 #[derive(Debug)]
 pub struct Scene {
     pub c: Pair,
     pub rust: Bench,
 }
 
-/// Rounds, and what is said and heard of meanwhile.
+/// The rounds of a measurement, with its progress bar and interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds<'a> {
     pub rounds: u32,
@@ -57,7 +57,7 @@ impl Scene {
     }
 }
 
-/// Both processes must have received what the other one has sent.
+/// Checks that both processes received what the other one sent.
 fn check(source: &Source, what: What, measured: &rust::Measured) -> Result<(), Error> {
     let rust::Measured { sent, received, received_there, .. } = *measured;
     let back = match what {

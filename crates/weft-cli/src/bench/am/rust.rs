@@ -1,4 +1,4 @@
-//! The two processes in Rust: the same loops as in `bench/am/pair.c`, by the crate `weft`.
+//! The two processes in Rust: the same loops as in `bench/am/pair.c`, with the crate `weft`.
 
 use super::plan::{Form, Message, What};
 use super::program::Received;
@@ -29,22 +29,22 @@ const TAKE_LONG: u8 = 8;
 const STOP: u8 = 9;
 const STOPPED: u8 = 10;
 
-/// Long messages take turns at so many places of the segment: as many as are under way.
+/// Long messages use this many places of the segment in turn: as many as are under way.
 const PLACES: usize = 32;
 
-/// Bytes that are copied out of a segment at a time to be read: what stays in the nearest cache. The program in C reads them in place.
+/// Bytes to copy out of a segment at once before reading them: they stay in the nearest cache. The program in C reads in place.
 const COPY: usize = 16 << 10;
 
-/// Polls in vain between two looks whether the other process still lives.
+/// Polls without a message between two checks that the other process lives.
 const LOOK_EVERY: u32 = 1 << 16;
 
-/// What the process that answers shall do.
+/// The job of the answering process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AmJob {
     message: Message,
 }
 
-/// Answers or takes requests until as many have come as the other process says.
+/// Answers or takes requests until as many have come as the other process announces.
 pub fn serve(
     (node, source, gone): (&Node, &Rc<Source>, &Gone),
     AmJob { message }: AmJob,
@@ -79,7 +79,7 @@ pub fn serve(
         if let [low, high] = m.args() {
             told.set(seen.count.get() >= u64::from(*low) | u64::from(*high) << 32);
         }
-        // A reply that is not taken is missed by the other process, which says so.
+        // If a reply is not accepted, the other process misses it and reports that.
         let _ = m.reply(STOPPED, &[told.get().into()], &[]);
     })?;
     say(&Answer::Ready(vec![contact(&bundle, here)?]), out)?;
@@ -124,7 +124,7 @@ fn answer(
     Ok(())
 }
 
-/// Handlers for each kind of messages.
+/// A handler for each kind of message.
 #[derive(Clone, Copy, Debug)]
 struct Handlers {
     none: u8,
@@ -136,7 +136,7 @@ struct Handlers {
 const REPLIERS: Handlers = Handlers { none: NONE, args: ARGS, bytes: BYTES, long: LONG };
 const TAKERS: Handlers = Handlers { none: TAKE_NONE, args: TAKE_ARGS, bytes: TAKE_BYTES, long: TAKE_LONG };
 
-/// Counts what comes to these handlers, long messages apart, and replies nothing.
+/// Counts the messages that reach these handlers, except long ones, and sends no replies.
 fn count(bundle: &mut Bundle, here: Endpoint, tally: &Rc<Tally>, handlers: Handlers) -> Result<(), Error> {
     let Handlers { none, args, bytes, .. } = handlers;
     let seen = tally.clone();
@@ -156,7 +156,7 @@ fn segment(bundle: &mut Bundle, here: Endpoint, message: Message) -> Result<Opti
     let cannot =
         |e| Error::system("make a segment", e, "Free some memory, or raise the limit of file sizes (ulimit -f)");
     let window = Window::create(PLACES * message.size).map_err(cannot)?;
-    // Pages are there before anything is measured.
+    // Make the pages present before the measurement.
     window.write(0, &vec![0; PLACES * message.size]);
     bundle.set_segment(here, Some(window.clone()))?;
     Ok(Some(window))
@@ -183,7 +183,7 @@ fn sum_placed(
     }
 }
 
-/// Whose turn it is of the places of the other segment.
+/// The next place in the other segment.
 #[derive(Debug, Default)]
 struct Turns(Cell<usize>);
 
@@ -195,7 +195,7 @@ impl Turns {
     }
 }
 
-/// What the process that asks measured, sent and received, and what the other one received.
+/// The figures of the asking process, what it sent and received, and what the other one received.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     pub sampled: Sampled,
@@ -233,7 +233,7 @@ struct Asker {
     source: Rc<Source>,
     tally: Rc<Tally>,
     message: Message,
-    /// The handlers there.
+    /// The handlers of the peer.
     handlers: Handlers,
     turns: Turns,
     time: Duration,
@@ -262,7 +262,7 @@ impl Asker {
         Ok(Asker { bundle, here, source, tally, message, handlers, turns, time, sent: 0, quiet })
     }
 
-    /// One request. Polls while 32 are under way.
+    /// Sends a request. Polls while 32 are under way.
     #[inline(always)]
     fn request(&mut self) -> Result<(), Error> {
         if self.message.form == Form::Long {
@@ -275,7 +275,7 @@ impl Asker {
         Ok(())
     }
 
-    /// A long request, whose contents are copied as those in C are.
+    /// Sends a long request, whose contents are copied as in C.
     fn request_long(&mut self) -> Result<(), Error> {
         let Message { size, .. } = self.message;
         let mut contents = Contents::from(self.source.message(size).to_vec());
@@ -329,7 +329,7 @@ impl Asker {
     }
 
     fn trips(&mut self, batch: u32) -> Result<Sampled, Error> {
-        // Sets the session up.
+        // This sets the session up.
         self.trip()?;
         let mut meter = Meter::start(Per::Unit, self.time);
         loop {
@@ -355,7 +355,7 @@ impl Asker {
         }
     }
 
-    /// Says how many there were, until all have come: the word may overtake the last ones.
+    /// Announces how many messages there were, until all have come: the announcement may overtake the last of them.
     fn stop(&mut self) -> Result<(), Error> {
         let told = Rc::new(Cell::new(Some(false)));
         let heard = told.clone();
@@ -374,7 +374,7 @@ impl Asker {
     }
 }
 
-/// Whether a request was taken, or there was no room.
+/// Whether a request was accepted. False if there was no room.
 #[inline(always)]
 fn taken(asked: Result<(), SendError>) -> Result<bool, Error> {
     match asked {

@@ -1,4 +1,4 @@
-//! The results as tables: each figure in C beside that in Rust.
+//! The results as tables: each figure in C beside the one in Rust.
 
 use super::goals::ratio;
 use super::plan::{By, What};

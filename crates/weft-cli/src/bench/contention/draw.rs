@@ -1,4 +1,4 @@
-//! Pictures like figures 6 and 7 of the paper, and of the round trips.
+//! Pictures like figures 6 and 7 of the paper, and pictures of round trips.
 
 use super::plan::{name_of, Part, BOTH, CONFIGURATIONS, MOST};
 use super::results::{Results, Row};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use weft_sim::contention::{Message, Serving};
 use weft_sim::plot::{charts, duration, Chart, Unit};
 
-/// Classes in a factor of two, of round trips.
+/// Classes of round trips per factor of two.
 const FINE: f64 = 2.0;
 
 /// Bytes of a bulk request.
 const BULK: f64 = 8192.0;
 
-/// Draws all of them into a folder.
+/// Draws all pictures into a folder.
 pub fn write(folder: &Path, results: &Results) -> Result<(), Error> {
     let failed = |path: &Path, source| Error::File {
         verb: "write",
@@ -43,7 +43,7 @@ fn name((serving, frames): (Serving, u32)) -> String {
     }
 }
 
-/// Throughput of each client and in all, and remappings, by the number of clients.
+/// Throughput of each client and of all, and remappings, by the number of clients.
 fn figure(results: &Results, message: Message) -> String {
     let clients = results.clients(Part::Figures);
     let (title, unit, factor) = match message {
@@ -86,7 +86,7 @@ fn ablation(results: &Results) -> String {
     charts(title, &clients.iter().map(u32::to_string).collect::<Vec<_>>(), &[panel])
 }
 
-/// The round trips of 64 clients, in classes of equal ratio.
+/// The distribution of round trips of 64 clients, in classes of equal ratio.
 fn round_trips(results: &Results) -> String {
     let panels: Vec<(Message, Vec<(String, &Row)>)> = [Message::Small, Message::Bulk]
         .map(|message| {

@@ -1,4 +1,4 @@
-//! How good weft must be with few frames, and whether it is.
+//! Goals for few frames, and whether they are reached.
 
 use super::plan::{name_of, name_of_message};
 use super::plan::{Part, BOTH, CROWDS, ENOUGH, FEW, MOST};
@@ -6,13 +6,13 @@ use super::results::Results;
 use crate::bench::goals::{Asked, Goal};
 use weft_sim::contention::Message;
 
-/// The least throughput on 8 frames, as a part of that with a frame for each endpoint; by clients.
+/// The least throughput on 8 frames relative to one frame per endpoint; by number of clients.
 const LEAST: [f64; 2] = [0.75, 0.5];
 
-/// The least throughput of the slowest client, as a part of the mean.
+/// The least throughput of the slowest client relative to the mean.
 const SLOWEST_LEAST: f64 = 0.3;
 
-/// The part of the daemon's instructions that remapping may take.
+/// The most of the daemon's instructions that remapping may take.
 const REMAPPING_MOST: f64 = 0.05;
 
 /// The goals of the parts that were run.

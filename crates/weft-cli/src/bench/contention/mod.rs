@@ -21,34 +21,34 @@ use plan::{Extent, Part};
 use results::Results;
 use std::path::PathBuf;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Clients on hosts of their own send requests without end, 32 at a time, to a server whose endpoints weftd serves. OneVN: the server has \
+Clients on hosts of their own send endless requests, with 32 under way, to a server whose endpoints weftd serves. OneVN: the server has \
 one endpoint for all. ST: one thread, with an endpoint for each client. MT: a thread for each client, with an endpoint of its own. With 8 \
 frames and more than 8 endpoints, endpoints take turns.
 
 The hosts are simulated, in virtual time and from one seed: the figures are the same on every machine. The network interfaces and the \
-daemon are those that ship. A turn of a core takes as long as the instructions that were counted for what it does; docs/design/contention.md \
+daemon are the code that ships. A turn of a core takes as long as the instructions counted for its work; docs/design/contention.md \
 says how, and what is not modelled. Every request must be answered once; if one is not, the exit status is 1.
 
 The part `real` runs on this machine: one weftd, an ST server on it, and all clients in one process that is its own network interface. \
-They share its CPUs and speak through the loopback interface, so its figures are no measure of few frames. It is left out where there is \
-no weftd beside weft.";
+They share its CPUs and communicate through the loopback interface, so its figures do not show the cost of few frames. It is left out if \
+there is no weftd beside weft.";
 
-/// What can be asked of `weft bench contention`.
+/// The arguments of `weft bench contention`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
-    /// In less than a minute: fewer numbers of clients, shorter runs.
+    /// Takes less than a minute: fewer numbers of clients, shorter runs.
     #[arg(long)]
     quick: bool,
     /// Only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// The seed: a number from which all that is drawn by lot follows.
+    /// The seed of everything random.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Writes the figures to a file as JSON; `-` is standard output.
@@ -59,7 +59,7 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
-/// Runs all of it, and prints the tables.
+/// Runs the experiment, and prints the tables.
 pub fn run(options: &Options) -> Result<(), Error> {
     let folder = Folder::ours();
     let interrupt = Interrupt::watch(move || Folder::remove(&folder))?;
@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     options.json.as_deref().map_or(Ok(()), |path| json::write(path, &results))
 }
 
-/// A run in which a promise was broken.
+/// The error for a run with a broken promise.
 fn wrong(who: String, cause: String) -> Error {
     Error::Process { who, cause, way_out: "This is a fault of weft: please report it with this line" }
 }

@@ -1,32 +1,32 @@
-//! What is run, and in which order.
+//! The runs, and their order.
 
 use std::time::Duration;
 use weft_sim::contention::{Config, Costs, Message, Serving};
 
-/// Few frames, and as many as the daemon has by default: those of the seed.
+/// Few frames, and as many as the daemon has by default: the seed's numbers.
 pub const FEW: u32 = 8;
 pub const ENOUGH: u32 = 96;
 
-/// Numbers of clients, as in the seed; the ninth one is the first without a frame.
+/// Numbers of clients, as in the seed; with nine, one endpoint has no frame.
 const CLIENTS: [u32; 10] = [1, 2, 4, 8, 9, 12, 16, 24, 32, 64];
 const QUICK_CLIENTS: [u32; 6] = [1, 4, 8, 9, 16, 64];
 
 /// The most clients of figures 6 and 7.
 pub const MOST: u32 = 64;
 
-/// Clients of runs with many more endpoints than frames: 32 and 128 for each frame.
+/// Clients of runs with many more endpoints than frames: 32 and 128 per frame.
 pub const CROWDS: [u32; 2] = [256, 1024];
 
-/// Prices of a remapping beside the one that was counted, in requests answered. That it costs nothing is the first control.
+/// Prices of a remapping besides the counted one, in answered requests. The price of 0 is the first control.
 const PRICES: [u64; 4] = [0, 1, 10, 100];
 
-/// Instructions of the daemon for one request and its answer, all endpoints having frames.
+/// Instructions of the daemon for one request and its answer if all endpoints have frames.
 pub const REQUEST: u64 = 1850;
 
-/// How long an upload takes in the seed, in requests: 250 remappings a second, 78,000 requests a second.
+/// The duration of an upload in the seed, in requests: 250 remappings a second, 78,000 requests a second.
 const UPLOAD_REQUESTS: u64 = 312;
 
-/// The part of the experiment that a run is of.
+/// A part of the experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -57,14 +57,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(&self) -> String {
         let Config { serving, clients, frames, message, .. } = self.config;
         format!("{}, {clients} clients, {frames} frames, {}", name_of(serving), name_of_message(message))
     }
 }
 
-/// As the seed calls it.
+/// The seed's name for it.
 pub fn name_of(serving: Serving) -> &'static str {
     match serving {
         Serving::OneVn => "OneVN",
@@ -92,7 +92,7 @@ pub const CONFIGURATIONS: [(Serving, u32); 5] = [
 /// Servers with an endpoint for each client.
 pub const BOTH: [Serving; 2] = [Serving::SingleThread, Serving::ManyThreads];
 
-/// Everything to be simulated, of these parts, or of all.
+/// All simulated runs of these parts, or of all parts.
 pub fn runs(extent: Extent, seed: u64, parts: &[Part]) -> Vec<Run> {
     let mut runs = figures(extent);
     runs.extend(crowds(extent));
@@ -174,10 +174,10 @@ fn ablation(extent: Extent) -> Vec<Run> {
     runs
 }
 
-/// How long a run warms up and is counted: until all clients have an equal part, if nothing keeps it from them.
+/// The warm-up and duration of a run: long enough for all clients to get an equal share if nothing prevents it.
 fn times(extent: Extent, config: &Config) -> (Duration, Duration) {
     let rounds = config.clients.div_ceil(MOST);
-    // Longer runs of the largest crowd's bulk would take minutes.
+    // With longer runs, bulk transfers of the largest crowd would take minutes.
     let rounds = if config.message == Message::Bulk { rounds.min(CROWDS[0] / MOST) } else { rounds };
     let (warms, lasts) = match (config.message, extent) {
         (Message::Small, Extent::Full) => (20, 40),

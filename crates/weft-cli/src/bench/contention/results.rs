@@ -1,4 +1,4 @@
-//! What was found, as it is written as JSON and looked up for tables and pictures.
+//! The results, as written to JSON and used by tables and pictures.
 
 use super::plan::{name_of, name_of_message, Part, Run};
 use super::real::Real;
@@ -14,7 +14,7 @@ pub struct Results {
     seed: u64,
     weft: &'static str,
     pub rows: Vec<Row>,
-    /// The runs with processes, if they were asked for.
+    /// The runs with real processes, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub real: Option<Real>,
     goals: Vec<Judged>,
@@ -29,16 +29,16 @@ pub struct Row {
     pub clients: u32,
     pub frames: u32,
     pub has_writable_state: bool,
-    /// Without the writable state: how long a thread stands still before the daemon hears of its write.
+    /// Without the writable state: how long a thread waits before the daemon hears of its write.
     pub upload_ns: u64,
-    /// Instructions of a remapping.
+    /// Instructions per remapping.
     pub remapping_instructions: u64,
     pub requests_per_second: f64,
     pub requests_per_second_of_each: f64,
-    /// As a part of the mean.
+    /// Relative to the mean.
     pub slowest_client: f64,
     pub remappings_per_second: f64,
-    /// The part of the daemon's instructions that went into remapping.
+    /// The share of the daemon's instructions spent on remapping.
     pub remapping_share: f64,
     pub daemon_busy: f64,
     pub refused: u64,
@@ -46,9 +46,9 @@ pub struct Row {
     pub round_trip_p50_ns: u64,
     pub round_trip_p99_ns: u64,
     pub round_trip_modes_ns: Vec<u64>,
-    /// The largest round trip of each class, and how many there are.
+    /// The largest round trip of each class, and its count.
     pub round_trips: Vec<(u64, u32)>,
-    /// Equal on every machine.
+    /// The same on every machine.
     pub hash: String,
 }
 
@@ -86,7 +86,7 @@ impl Results {
         });
     }
 
-    /// Notes the goals, and whether they hold.
+    /// Stores the goals, and whether they are reached.
     pub fn judge(&mut self, goals: &[Goal]) {
         self.goals = goals.iter().map(Judged::from).collect();
     }
@@ -109,12 +109,12 @@ impl Results {
         self.of(part).find(is_it)
     }
 
-    /// The numbers of clients of a part, each once.
+    /// The numbers of clients in a part, each once.
     pub fn clients(&self, part: Part) -> Vec<u32> {
         each(self.of(part).map(|row| row.clients))
     }
 
-    /// For how long a write waits for an upload in the runs without the writable state.
+    /// The durations of an upload in the runs without the writable state.
     pub fn uploads(&self) -> Vec<u64> {
         each(self.of(Part::Ablation).map(|row| row.upload_ns))
     }
@@ -126,7 +126,7 @@ impl Results {
     }
 }
 
-/// Each value once, in order.
+/// Each value once, sorted.
 pub fn each<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -153,7 +153,7 @@ fn round_trips(results: &Results) -> Table {
     table
 }
 
-/// The runs with processes, and what held in all of them.
+/// The runs with real processes, and the checks that all of them passed.
 fn of_processes(real: &Real) -> String {
     let Some(why) = &real.left_out else {
         let cpus = real.cpus;

@@ -1,26 +1,26 @@
-//! A folder of this process, for sockets and configurations of daemons.
+//! A folder of this process for daemons' sockets and configurations.
 
 use crate::error::Error;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// It goes with this value.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The one of this process, which may not be there.
+    /// The path of this process's folder, which may not exist.
     pub fn ours() -> PathBuf {
         std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()))
     }
 
-    /// Makes it, for this user alone.
+    /// Makes it, accessible to this user only.
     pub fn make() -> Result<Folder, Error> {
         Folder::at(Folder::ours())
     }
 
-    /// Makes one in it.
+    /// Makes a folder in it.
     pub fn make_within(&self, name: &str) -> Result<Folder, Error> {
         Folder::at(self.file(name))
     }
@@ -36,19 +36,19 @@ impl Folder {
         Ok(Folder(path))
     }
 
-    /// Where a file of it is, or is to be.
+    /// The path of a file in it, which may not exist.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Where programs attach to the daemon.
+    /// The socket at which programs attach to the daemon.
     pub fn socket(&self) -> PathBuf {
         self.file("socket")
     }
 
-    /// Removes it, as far as it is there.
+    /// Removes the folder, if it exists.
     pub fn remove(path: &Path) {
-        // If that fails, files stay in the folder for temporary files.
+        // If that fails, files remain in the directory for temporary files.
         let _ = fs::remove_dir_all(path);
     }
 }

@@ -1,4 +1,4 @@
-//! How good weftd must be beside programs without it, and beside itself when it is quiet.
+//! Goals for weftd, relative to programs without it and to itself without remappings.
 
 use super::plan::{Beside, Way, What, SMALL, WAYS};
 use crate::bench::goals::{Asked, Goal};
@@ -7,11 +7,12 @@ use crate::bench::runner::waiting_way;
 use crate::bench::table::bytes;
 use crate::bench::talk::Waiting;
 
-/// A round trip through weftd, in round trips without it; and the slow ones beside remappings, in those without.
+/// The bounds of a round trip through weftd relative to one without it, and of the 99th percentile during remappings relative to a
+/// quiet daemon.
 const ROUND_TRIP_MOST: f64 = 2.5;
 const TAIL_MOST: f64 = 1.5;
 
-/// The goals of what was measured of two programs. `place` says where they are.
+/// The goals for two programs. `place` says where they are.
 pub fn of_pair(place: &str, results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     for waiting in WAYS {
@@ -25,7 +26,7 @@ pub fn of_pair(place: &str, results: &Results) -> Vec<Goal> {
     goals
 }
 
-/// The goals of what was measured beside remappings.
+/// The goals for round trips during remappings.
 pub fn of_hot(results: &Results) -> Vec<Goal> {
     let of = |waiting: Waiting| {
         let [quiet, beside] = Beside::BOTH.map(|beside| beside.key(waiting));
@@ -36,7 +37,7 @@ pub fn of_hot(results: &Results) -> Vec<Goal> {
     WAYS.into_iter().filter_map(of).collect()
 }
 
-/// The sizes of round trips without weftd.
+/// The sizes of round trips measured without weftd.
 fn sizes(results: &Results) -> Vec<usize> {
     let key = |series: &crate::bench::results::Series| {
         let is_it = series.key.metric == Metric::Rtt && series.key.system == Way::Without.system();

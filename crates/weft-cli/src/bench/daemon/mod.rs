@@ -1,4 +1,4 @@
-//! `weft bench daemon`: what messages cost that go through weftd, beside the same two programs without it.
+//! `weft bench daemon`: the cost of messages through weftd, beside the same two programs without it.
 
 mod folder;
 mod goals;
@@ -31,7 +31,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Rounds, and the time of each run: by default, and when it has to be quick.
+/// Rounds, and the time of each run: by default, and for `--quick`.
 const ROUNDS: u32 = 5;
 const TIME: Duration = Duration::from_millis(200);
 const QUICK_ROUNDS: u32 = 3;
@@ -40,35 +40,35 @@ const QUICK_TIME: Duration = Duration::from_millis(60);
 /// The largest packet between the two namespaces.
 const MTU: u32 = 1500;
 
-/// How much later than a daemon this process may hear of Ctrl-C.
+/// How much later than a daemon this process may notice Ctrl-C.
 const AFTER_DAEMONS: Duration = Duration::from_millis(200);
 
 /// Processes that run at the same time: two programs and their daemons.
 const LOCAL_PROCESSES: usize = 3;
 const HOSTS_PROCESSES: usize = 4;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 Two programs, pinned to two CPUs, once without weftd and once through it. On one host they reach each other through rings in memory \
-without it, and through it because set-up sockets are switched off (WEFT_LOCAL=off). The two hosts are network namespaces joined by a \
-veth pair, with a weftd in each; that needs root, and `ip` of iproute2, and is left out where they cannot be made. In every round each \
-figure is taken once, for a moment, with weftd and without one after the other, in each second round the other way round. The tables tell the median of \
-the rounds' medians, and of their 99th percentiles; a ratio is formed within the round, and the median of the rounds counts. Both \
-sides add up every byte, and the numbers and sums are compared.
+without it; set-up sockets are switched off (WEFT_LOCAL=off) to make them use it. The two hosts are network namespaces joined by a \
+veth pair, with a weftd in each; this needs root, and `ip` of iproute2, and is left out if they cannot be made. In every round each \
+figure is taken once, for a moment, with weftd and without one after the other, in every second round in the opposite order. The tables show \
+the median of the rounds' medians, and of their 99th percentiles; a ratio is taken within each round, and the median of the rounds counts. \
+Both sides add up every byte, and the numbers and sums are compared.
 
-Beside remappings: two programs speak through a weftd with 8 frames. A third one has 64 endpoints that write in turn, 300 times a second, \
-and so each needs a frame that another one has. Compared are the 99th percentiles of single round trips. Each of its messages must be \
-answered once and in order; if one is not, the exit status is 1.
+Beside remappings: two programs communicate through a weftd with 8 frames. A third one has 64 endpoints that write in turn, 300 times a \
+second, so each of them needs a frame that another one has. The 99th percentiles of single round trips are compared. Each message of the third \
+program must be answered once and in order; if one is not, the exit status is 1.
 
 A daemon has a CPU of its own if there is one beside those of the two programs. If not, it and the programs keep each other waiting: \
-programs that poll give their CPU away seldom, those that sleep do. The ratios are then not those of a machine where each has a CPU, \
-and the output says so. It takes 3 CPUs on one host, and 4 for two.";
+programs that poll rarely give up their CPU, programs that sleep do. The ratios are then not those of a machine where each has a CPU, \
+and the output says so. This takes 3 CPUs on one host, and 4 for two.";
 
-/// What can be asked of `weft bench daemon`.
+/// The arguments of `weft bench daemon`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
     /// Fewer rounds, shorter runs, fewer sizes.
@@ -80,7 +80,7 @@ pub struct Options {
     /// Writes the figures to a file as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// How often each figure is taken (5, and 3 if it has to be quick).
+    /// How often each figure is taken (default: 5; 3 with --quick).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The time of each run, in milliseconds; for tests.
@@ -94,11 +94,11 @@ impl Options {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug)]
 struct Measured {
     machine: Machine,
-    /// Of two programs of this host, and beside remappings.
+    /// Of two programs on this host, and during remappings.
     local: Results,
     hosts: Results,
     written: Vec<Written>,
@@ -110,10 +110,10 @@ struct Measured {
 #[derive(Serialize)]
 struct Told {
     machine: Machine,
-    /// Whether each of the programs and daemons had a CPU of its own.
+    /// Whether each program and daemon had a CPU of its own.
     has_own_cpus: bool,
     rows: Vec<Row>,
-    /// What the program did that wrote beside a hot endpoint, in each round.
+    /// The counts of the program that wrote in turn, for each round.
     written: Vec<Written>,
     left_out: Vec<String>,
     goals: Vec<Judged>,
@@ -141,7 +141,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     progress.clear();
     machine::keep_to(&before)?;
     if measured.is_err() {
-        // The daemons hear Ctrl-C as well, perhaps sooner than this process; that one ended is no fault then.
+        // The daemons get Ctrl-C as well, perhaps earlier than this process. Their end is then no failure.
         interrupt.wait(&[], Some(Instant::now() + AFTER_DAEMONS));
     }
     interrupt.check()?;
@@ -170,7 +170,7 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
     }
     if options.wants(Group::Hosts) {
         match Joined::make(MTU) {
-            // The scene goes before the namespaces do.
+            // Drop the scene before the namespaces.
             Ok(joined) => measured.hosts = rounds.of_pair("two hosts", &mut stage.hosts(&joined)?, &probes)?,
             Err(error) if options.only.is_empty() => measured.notes.push(format!("two hosts: {error}")),
             Err(error) => return Err(error),
@@ -221,7 +221,7 @@ impl Measured {
         format!("two programs on CPUs {ours} and {theirs}, {others}")
     }
 
-    /// What is said where there are not enough CPUs for what was measured.
+    /// The warning if there are too few CPUs.
     fn warning(&self) -> Option<String> {
         let processes = if self.hosts.series().is_empty() { LOCAL_PROCESSES } else { HOSTS_PROCESSES };
         let cores = self.machine.cores;

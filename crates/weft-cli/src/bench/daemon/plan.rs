@@ -1,30 +1,30 @@
-//! What is measured with weftd and without, and in which order: what is compared with each other stands together.
+//! What is measured with weftd and without, and in which order: figures that are compared are taken one after the other.
 
 use crate::bench::results::{Key, Metric};
 use crate::bench::runner::waiting_way;
 use crate::bench::talk::Waiting;
 
-/// The size at which rates, and round trips beside remappings, are measured.
+/// The size of messages for rates, and for round trips during remappings.
 pub const SMALL: usize = 16;
 
 /// Sizes of round trips: all, and those of a quick run.
 const RTT_SIZES: [usize; 4] = [SMALL, 64, 1024, 8192];
 const QUICK_RTT_SIZES: [usize; 2] = [SMALL, 8192];
 
-/// Sizes of what goes one way in a stream.
+/// Sizes of messages in one-way streams.
 const STREAM_SIZES: [usize; 2] = [8192, 65536];
 
 /// What the two programs of a round trip do while they wait.
 pub const WAYS: [Waiting; 3] = [Waiting::Polls, Waiting::Waits, Waiting::Sleeps];
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// Two programs of one host.
     Local,
     /// Two programs of two hosts, each with its own weftd. Needs root.
     Hosts,
-    /// Round trips beside many endpoints that take turns on few frames.
+    /// Round trips while many endpoints take turns on few frames.
     Remapping,
 }
 
@@ -35,7 +35,7 @@ pub enum Extent {
     Quick,
 }
 
-/// By which way messages go.
+/// The path of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// Each program is its own network interface.
@@ -47,7 +47,7 @@ pub enum Way {
 impl Way {
     pub const BOTH: [Way; 2] = [Way::Without, Way::Through];
 
-    /// As rows name it.
+    /// The name in rows.
     pub fn system(self) -> &'static str {
         match self {
             Way::Without => "weft",
@@ -56,7 +56,7 @@ impl Way {
     }
 }
 
-/// What is measured of two programs.
+/// A figure of two programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     RoundTrip(usize, Waiting),
@@ -67,7 +67,7 @@ pub enum What {
 }
 
 impl What {
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(self) -> String {
         match self {
             What::RoundTrip(size, waiting) => format!("round trip of {size} B, {}", waiting_way(waiting).1),
@@ -87,10 +87,10 @@ impl What {
     }
 }
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 pub type Probe = (What, Way);
 
-/// Everything that is run of two programs, in order.
+/// All runs with two programs, in order.
 pub fn probes(extent: Extent) -> Vec<Probe> {
     let sizes = match extent {
         Extent::Full => &RTT_SIZES[..],
@@ -101,7 +101,7 @@ pub fn probes(extent: Extent) -> Vec<Probe> {
     all.flat_map(|what| Way::BOTH.map(|way| (what, way))).collect()
 }
 
-/// Whether a hot endpoint is measured beside remappings or not.
+/// Whether the hot endpoint is measured during remappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     Quiet,

@@ -1,4 +1,4 @@
-//! Runs the plan: round after round, each measurement for a moment, with weftd and without one after the other.
+//! Runs the plan round after round: each measurement for a moment, with weftd and without one after the other.
 
 use super::plan::{hot, Beside, Probe, Way, What, SMALL};
 use super::scene::{Crowded, Scene};
@@ -18,15 +18,15 @@ use serde::Serialize;
 use std::time::Duration;
 use weft::Bundle;
 
-/// Frames, endpoints that take turns on them, and what these write in a second.
+/// Frames, endpoints that take turns on them, and writes per second of all these endpoints.
 pub const FRAMES: u32 = 8;
 pub const WRITERS: u32 = 64;
 pub const WRITES_PER_SECOND: u32 = 300;
 
-/// How long the program that writes may take to end.
+/// How long the writing program may take to end.
 const END_MOST: Duration = Duration::from_secs(20);
 
-/// Rounds, and what is said and heard of meanwhile.
+/// The rounds of a measurement, with its progress bar and interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds<'a> {
     pub rounds: u32,
@@ -34,14 +34,14 @@ pub struct Rounds<'a> {
     pub progress: &'a Progress,
 }
 
-/// What the program did that wrote, in one round.
+/// The counts of the writing program in one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Written {
     pub round: u32,
-    /// How the hot programs waited meanwhile.
+    /// How the hot programs waited during the round.
     pub way: &'static str,
     pub remappings_per_second: f64,
-    /// Of the whole run: each was answered once and in order.
+    /// In the whole run; each was answered once and in order.
     pub requests: u64,
     pub answers: u64,
     pub out_of_order: u64,
@@ -72,7 +72,7 @@ impl Rounds<'_> {
         Ok(results)
     }
 
-    /// Measures a hot endpoint, beside remappings and without. Adds to what was measured of pairs.
+    /// Measures a hot endpoint, during remappings and without. Adds the results to those of pairs.
     pub fn of_hot(self, crowded: &mut Crowded, results: &mut Results) -> Result<Vec<Written>, Error> {
         let mut all = Vec::new();
         self.run(
@@ -139,7 +139,7 @@ impl Crowded {
     }
 }
 
-/// Tells the program that writes that it is over. What is returned must stay until it has ended.
+/// Tells the writing program to end. The caller must keep the returned bundle until it has ended.
 fn stop(hot: &Bench, to: &Contact) -> Result<Bundle, Error> {
     let mut bundle = Bundle::new(&hot.node)?;
     let endpoint = bundle.endpoint_with_random_key()?;
@@ -150,7 +150,7 @@ fn stop(hot: &Bench, to: &Contact) -> Result<Bundle, Error> {
     Ok(bundle)
 }
 
-/// Says what was not as it must be, if something was not.
+/// Checks the counts. The error is the first promise that was broken.
 fn judge(seen: &Seen, look: &Look) -> Result<(), String> {
     let Seen { sent, came, strange, returned, why, .. } = seen;
     let why = why.as_ref().map_or_else(String::new, |why| format!("; of the first one: {why}"));

@@ -1,4 +1,4 @@
-//! The programs and daemons of a measurement: started, on their CPUs, with what their environment tells them.
+//! The programs and daemons of a measurement: starts them on their CPUs and with their environments.
 
 use super::folder::Folder;
 use super::service::{Daemon, INTERFACE_VARIABLE, LOOPBACK};
@@ -17,26 +17,26 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// The most round trips that make a sample.
+/// The most round trips per sample.
 const BATCH: u32 = 16;
 
-/// Frames of a daemon whose endpoints need not take turns: as many as by default.
+/// The default number of frames, for daemons whose endpoints need not take turns.
 const FRAMES: u32 = 96;
 
-/// What all measurements have in common.
+/// What all measurements share.
 #[derive(Debug)]
 pub struct Stage {
     /// The daemon's program.
     pub program: PathBuf,
     pub cpus: Cpus,
-    /// The CPUs that this process might use before it was pinned, as a set and one by one.
+    /// The CPUs that this process could use before it was pinned, as a set and as a list.
     pub all: CpuSet,
     pub allowed: Vec<usize>,
     /// The time of each run.
     pub time: Duration,
 }
 
-/// Two programs without weftd, and two that reach each other through it. Dropped in this order.
+/// Two programs without weftd, and two that reach each other through it. The fields are dropped in this order.
 #[derive(Debug)]
 pub struct Scene {
     pub without: Bench,
@@ -45,7 +45,7 @@ pub struct Scene {
     _folders: Vec<Folder>,
 }
 
-/// What the environment tells a program of how it reaches others.
+/// The part of a program's environment that says how it reaches others.
 #[derive(Clone, Debug)]
 struct Surroundings {
     interface: OsString,
@@ -67,7 +67,7 @@ impl Surroundings {
         Surroundings { is_direct: false, ..self }
     }
 
-    /// All variables; none for those that are not to be there.
+    /// All variables; `None` removes one.
     fn variables(&self) -> [(&'static str, Option<OsString>); 4] {
         let local = if self.is_direct { "on" } else { "off" };
         [
@@ -78,7 +78,7 @@ impl Surroundings {
         ]
     }
 
-    /// For what this process begins from now on.
+    /// Applies it to this process from now on.
     fn set_here(&self) {
         for (name, value) in self.variables() {
             match value {
@@ -99,7 +99,7 @@ impl Surroundings {
 }
 
 impl Stage {
-    /// Two programs of this host, and a daemon with so many frames.
+    /// Two programs on this host, and a daemon with this many frames.
     pub fn local(&self) -> Result<Scene, Error> {
         let folder = Folder::make()?;
         let daemon = self.daemon(&folder, (FRAMES, LOOPBACK), 0, Command::spawn)?;
@@ -127,7 +127,7 @@ impl Stage {
         Ok(Scene { without, through, _daemons: daemons, _folders: rooms.into_iter().chain([folder]).collect() })
     }
 
-    /// Two programs of this host that reach each other through a daemon with few frames, and a third one.
+    /// Two programs on this host that reach each other through a daemon with few frames, and a third program.
     pub fn crowded(&self, frames: u32) -> Result<Crowded, Error> {
         let folder = Folder::make()?;
         let daemon = self.daemon(&folder, (frames, LOOPBACK), 0, Command::spawn)?;
@@ -140,7 +140,7 @@ impl Stage {
         Ok(Crowded { hot, writer, _daemon: daemon, _folder: folder })
     }
 
-    /// Two programs: this one, and another on the second CPU, which `spawn` starts where it is to be.
+    /// Two programs: this one, and another on the second CPU, which `spawn` starts.
     fn bench(
         &self,
         (here, there): (&Surroundings, &Surroundings),
@@ -157,7 +157,7 @@ impl Stage {
         }
     }
 
-    /// A daemon on a CPU that neither program has, if there is one; the `nth` one there.
+    /// Starts the `nth` daemon, on a CPU that neither program uses, if there is one.
     fn daemon(
         &self,
         folder: &Folder,
@@ -173,7 +173,7 @@ impl Stage {
         })
     }
 
-    /// Starts something that may use these CPUs. This process is pinned again afterwards.
+    /// Starts something that may use these CPUs. Then pins this process again.
     fn on<T>(&self, cpus: &CpuSet, start: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         machine::keep_to(cpus)?;
         let started = start();
@@ -181,7 +181,8 @@ impl Stage {
         started
     }
 
-    /// The CPUs of the `nth` process beside the two programs: one of its own, else those that the two do not have, else all.
+    /// The CPUs of the `nth` process besides the two programs: one of its own, otherwise those that the two do not use, otherwise
+    /// all.
     fn cpus_of(&self, nth: usize) -> CpuSet {
         let free = || self.allowed.iter().filter(|cpu| ![self.cpus.ours, self.cpus.theirs].contains(cpu));
         let mut set = CpuSet::new();
@@ -194,7 +195,7 @@ impl Stage {
     }
 }
 
-/// Two programs whose endpoints are hot, and one with many endpoints.
+/// Two programs with hot endpoints, and one with many endpoints.
 #[derive(Debug)]
 pub struct Crowded {
     pub hot: Bench,

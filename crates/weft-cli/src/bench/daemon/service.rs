@@ -1,4 +1,4 @@
-//! weftd, started for a measurement in a folder of its own.
+//! Starts weftd for a measurement, in a folder of its own.
 
 use super::folder::Folder;
 use crate::bench::talk::lines_of;
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 use weft::status::{look_at_daemon, DaemonFound, Scope};
 use weft_wire::Uid;
 
-/// The variable by which programs, and those who look, are told of the daemon.
+/// The variable that names the daemon, for programs and for commands that look at it.
 pub const INTERFACE_VARIABLE: &str = "WEFT_NI";
 
-/// Where all packets stay on this host.
+/// An address whose packets all stay on this host.
 pub const LOOPBACK: &str = "127.0.0.1";
 
 /// How long the daemon may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The daemon. It ends when this is dropped, and with this process.
+/// A running daemon. It ends when this is dropped, and with this process.
 #[derive(Debug)]
 pub struct Daemon {
-    /// What it logs. Kept, so that it can go on to log.
+    /// Its log. Kept open, so that it can write to it.
     _lines: Receiver<String>,
     _process: Owned,
 }
 
-/// What it says of itself, at one moment.
+/// The daemon's state at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     pub at: Instant,
@@ -41,7 +41,7 @@ pub struct Look {
     pub violations: u64,
 }
 
-/// The daemon's program, which is installed beside this one. Or why there can be no run, in words.
+/// The daemon's program, installed beside this one. The error says why there can be no run.
 pub fn possible() -> Result<PathBuf, String> {
     let here = std::env::current_exe().map_err(|e| format!("this program's own file cannot be found: {e}"))?;
     let path = here.with_file_name("weftd");
@@ -58,14 +58,14 @@ pub fn possible() -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Whether a datagram leaves for an address of this host.
+/// Whether a datagram can be sent to an address of this host.
 fn carries(address: &str) -> std::io::Result<()> {
     let socket = UdpSocket::bind((address, 0))?;
     socket.send_to(&[0], socket.local_addr()?).map(drop)
 }
 
 impl Daemon {
-    /// Starts one with so many frames at this address, whose socket is in this folder, by `spawn`. Why it does not start is said in words.
+    /// Starts a daemon with this many frames at this address, with its socket in this folder. The error says why it did not start.
     pub fn start(
         program: &Path,
         folder: &Folder,
@@ -92,14 +92,14 @@ impl Daemon {
     }
 }
 
-/// A command that becomes the daemon, which ends with this process.
+/// The command that becomes the daemon, which ends with this process.
 fn command(program: &Path) -> Result<Command, Error> {
     let mut command = myself()?;
     command.args(["bench-launcher", "--"]).arg(program);
     Ok(command)
 }
 
-/// Looks at the daemon, as `weft status` does. The environment names its socket.
+/// Looks at the daemon as `weft status` does. The environment names its socket.
 pub fn look() -> Result<Look, Error> {
     let silent = |cause: String| Error::Process {
         who: "weftd".to_owned(),

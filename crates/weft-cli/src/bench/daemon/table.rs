@@ -64,7 +64,7 @@ fn told(series: Option<&Series>) -> [Cell; 3] {
     [told_of(metric, series.median()), told_of(metric, series.p99()), series.n().to_string()].map(right)
 }
 
-/// Rates in thousands: through a daemon without a CPU of its own there are few.
+/// Rates in thousands: through a daemon without a CPU of its own they are small.
 fn told_of(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Rate => format!("{} k/s", digits(value / 1e3)),
@@ -73,7 +73,7 @@ fn told_of(metric: Metric, value: f64) -> String {
     }
 }
 
-/// A ratio, also a very small one.
+/// A ratio, even a very small one.
 fn times(ratio: f64) -> String {
     match ratio {
         ratio if ratio < 0.1 => format!("{ratio:.4}"),

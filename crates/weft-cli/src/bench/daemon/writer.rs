@@ -1,4 +1,4 @@
-//! A program with many endpoints that write in turn, so often in a second: on few frames each write is a remapping.
+//! A program with many endpoints that write in turn, at a given rate: with few frames, each write needs a remapping.
 
 use crate::bench::contention::{contents, Order, Returns, Seen};
 use crate::bench::peer::{ask, contact, say};
@@ -15,21 +15,22 @@ use weft::{Bundle, Endpoint, Node, SendError};
 const BEGIN_MOST: Duration = Duration::from_secs(15);
 const REST_MOST: Duration = Duration::from_secs(10);
 
-/// Writes that are made up for after a time in which this program did not run.
+/// The most overdue writes that are made up for after a time in which this program did not run.
 const ARREARS: u32 = 4;
 
-/// What the program is to do.
+/// The job of the program.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WriteJob {
     /// Endpoints that write.
     pub endpoints: u32,
-    /// Messages of all of them together.
+    /// Messages per second, all endpoints together.
     pub per_second: u32,
 }
 
-/// Does the job until a message to its first contact says that it is over.
+/// Does the job until a message to its first contact tells it to end.
 ///
-/// The endpoints write to one of another bundle of this program, which answers. So no other program has work by them; only the daemon has.
+/// The endpoints write to an endpoint in another bundle of this program, which answers. So only the daemon has work, and no other
+/// program.
 pub fn write(node: &Node, job: &WriteJob, out: &mut dyn Write) -> Result<Answer, Error> {
     let mut taker = Taker::new(node, job.endpoints)?;
     let mut writers = Writers::new(node, &taker.contact, job.endpoints)?;
@@ -47,7 +48,7 @@ pub fn write(node: &Node, job: &WriteJob, out: &mut dyn Write) -> Result<Answer,
     Ok(Answer::Contended(writers.seen(&taker)))
 }
 
-/// The endpoint that is written to.
+/// The endpoint that receives the writes.
 struct Taker {
     bundle: Bundle,
     contact: Contact,
@@ -67,7 +68,7 @@ impl Taker {
         bundle.on(endpoint, ask::PAYLOAD, move |m| {
             let (mut orders, writer) =
                 (seen.borrow_mut(), m.args().first().map_or(usize::MAX, |writer| *writer as usize));
-            // One that there is not is missed at the end.
+            // A writer that does not exist shows up at the end as a missing message.
             orders.get_mut(writer).into_iter().for_each(|order| order.note(m.args(), m.payload()));
             if m.reply(ask::PAYLOAD, m.args(), m.payload()).is_err() {
                 count.set(count.get().saturating_add(1));
@@ -84,7 +85,7 @@ impl Taker {
 struct Writers {
     bundle: Bundle,
     all: Vec<Writer>,
-    /// Whose turn it is.
+    /// The next one to write.
     next: usize,
     returns: Returns,
 }
@@ -112,7 +113,7 @@ impl Writers {
         Ok(Writers { bundle, all, next: 0, returns: Returns::default() })
     }
 
-    /// Has each of them write once, so that all lines are open, and waits for the answers.
+    /// Lets each write once, so that all lines are open, and waits for the answers.
     fn begin(&mut self, taker: &mut Taker) -> Result<(), Error> {
         let since = Instant::now();
         while self.returns.count == 0 && self.all.iter().any(|writer| writer.came() == 0) {
@@ -128,7 +129,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Has the next one write. If it is full, it stays the next one.
+    /// Lets the next one write. If there is no room, it stays the next one.
     fn write_next(&mut self) {
         let Some(writer) = self.all.get_mut(self.next) else { return };
         let number = writer.sent as u32;
@@ -151,7 +152,7 @@ impl Writers {
         self.returns.take(&mut self.bundle);
     }
 
-    /// Takes the answers that are still to come, and looks for one too many.
+    /// Waits for the remaining answers, and checks that none is left over.
     fn rest(&mut self, taker: &mut Taker) {
         let since = Instant::now();
         while self.returns.count == 0 && self.came() < self.sent() && since.elapsed() < REST_MOST {
@@ -176,7 +177,7 @@ impl Writers {
         let (sent, came) = (self.sent(), self.came());
         let returned = self.returns.count.saturating_add(taker.returns.count).saturating_add(taker.refused.get());
         let why = self.returns.why.or_else(|| taker.returns.why.clone());
-        // What was taken twice, or not at all, is strange too.
+        // Messages received twice or never count as strange, too.
         Seen { sent, came, strange: strange.saturating_add(taken.abs_diff(sent)), returned, why, ..Seen::default() }
     }
 }

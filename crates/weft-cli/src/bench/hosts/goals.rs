@@ -1,4 +1,4 @@
-//! How good weft must be between hosts, beside what bare UDP does in the same round.
+//! Goals for weft between hosts, relative to bare UDP in the same round.
 
 use super::plan::{LARGE, SMALL};
 use super::runner::mixed_key;
@@ -6,7 +6,7 @@ use crate::bench::goals::{Asked, Goal};
 use crate::bench::mixed::{Beside, Route};
 use crate::bench::results::{Key, Metric, Results, Way};
 
-/// All goals of which both sides were measured.
+/// All goals for which both sides were measured.
 pub fn goals(results: &Results) -> Vec<Goal> {
     let weft = |metric, size| Key::plain(metric, size, "weft");
     let udp = |metric, size, system| Key::plain(metric, size, system);
@@ -68,7 +68,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     });
     let acknowledged = results.compare(&weft(Metric::Ack, SMALL), &weft(Metric::Ack, SMALL), |ours, _| ours.p99 / 1e6);
     let acknowledged = acknowledged.map(|value| Goal {
-        what: "a message to who computes is acknowledged, p99".to_owned(),
+        what: "a message to a computing peer is acknowledged, p99".to_owned(),
         value,
         asked: Asked::AtMost(5.0),
         unit: " ms",

@@ -9,10 +9,10 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-/// What the names of the two end with.
+/// The last letters of their names.
 pub const SIDES: [&str; 2] = ["a", "b"];
 
-/// Two namespaces. This process' main thread is in the first while they exist; dropping removes them.
+/// Two namespaces. While they exist, this process's main thread is in the first; dropping removes them.
 #[derive(Debug)]
 pub struct Joined {
     home: File,
@@ -23,7 +23,7 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Makes them, and takes this thread into the first.
+    /// Makes them, and moves this thread into the first.
     pub fn make(mtu: u32) -> Result<Joined, Error> {
         let made = Names::ours(SIDES).make()?;
         let [a, b] = made.names();
@@ -44,7 +44,7 @@ impl Joined {
         Ok(joined)
     }
 
-    /// Starts a program in the second one. The thread that calls is its parent, so it must be one that lasts.
+    /// Starts a program in the second one. The calling thread becomes its parent, so it must last.
     pub fn spawn_there(&self, command: &mut Command) -> io::Result<Child> {
         enter(&self.there)?;
         let child = command.spawn();
@@ -61,7 +61,7 @@ impl Joined {
         }
     }
 
-    /// The file that stands for one of them.
+    /// The file of one of them.
     pub fn path(&self, side: Side) -> PathBuf {
         path_of(self.name(side))
     }
@@ -74,7 +74,7 @@ impl Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // If it cannot go home it ends soon, and the namespace with it.
+        // If this thread cannot return to its own namespace, it ends soon, and so does the namespace.
         let _ = enter(&self.home);
     }
 }

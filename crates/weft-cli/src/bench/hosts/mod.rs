@@ -1,4 +1,4 @@
-//! `weft bench hosts`: what messages cost between two hosts, which are two network namespaces of this machine.
+//! `weft bench hosts`: the cost of messages between two hosts, which are two network namespaces of this machine.
 
 mod goals;
 pub mod joined;
@@ -26,37 +26,37 @@ use runner::{Pace, Runner};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The time of each run; and lone messages with the computing behind each: by default, and when it has to be quick.
+/// The time of each run; and the number of lone messages with the computing time after each: by default, and for `--quick`.
 const TIME: Duration = Duration::from_millis(150);
 const LONE: (u32, Duration) = (3, Duration::from_secs(1));
 const QUICK_LONE: (u32, Duration) = (5, Duration::from_millis(50));
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Makes two network namespaces joined by a veth pair, with one process in each, and removes them at the end; that needs root, and \
-`ip` of iproute2. In every round each system runs once, for a moment, and those that are compared run one after the other, in \
-each second round the other way round; the table tells the median of the rounds' medians, and of their 99th percentiles. The \
-receivers add up every byte. What goes one way is counted by the receiver.
+Makes two network namespaces joined by a veth pair, with one process in each, and removes them at the end; this needs root, and \
+`ip` of iproute2. In every round each system runs once, for a moment; systems that are compared run one after the other, in \
+every second round in the opposite order. The table shows the median of the rounds' medians, and of their 99th percentiles. The \
+receivers add up every byte. One-way messages are counted by the receiver.
 
-A lone message is one behind which its sender computes, for a second, without giving weft a chance to run; the time that it was \
-under way is taken by the clock that both namespaces share.
+After a lone message its sender computes for a second without calling weft. The time that the message was \
+under way is measured by the clock that both namespaces share.
 
 udp-spin and tcp-spin never wait in the kernel, udp-block and tcp-block sleep there. udp-mmsg sends and receives 64 datagrams \
-with each call. udp-offload leaves the cutting up of bursts into datagrams to the kernel, and their putting together. \
-weft-ordinary is weft without CAP_NET_ADMIN: it gets the socket buffers that any user gets (net.core.rmem_max).
+with each call. udp-offload lets the kernel split bursts into datagrams, and merge them again. \
+weft-ordinary is weft without CAP_NET_ADMIN: it gets the socket buffers of an ordinary user (net.core.rmem_max).
 
-A message to who computes goes to a peer that polled for 150 ms and then computes for 100 ms without a poll, one after \
-the other with pauses of up to 10 ms; timed is how long each waits for its acknowledgement, the helper's.
+A computing peer has polled for 150 ms and then computes for 100 ms without a poll. Messages to it are sent one after the other, with \
+pauses of up to 10 ms, and timed until their acknowledgement, which the peer's helper sends.
 
-The group mixed has round trips of a process that has a peer on its own host, which it reaches through memory, and one on the \
-other host, in one bundle: one of them alone, beside the other one idle, both at once, and both in turns. The peers are one thread \
-on the other CPU. At once the two share both CPUs, and a round trip over UDP keeps one or the other busy all the time.";
+The group mixed has round trips of a process with a peer on its own host, reached through memory, and one on the \
+other host, in one bundle: with one of them alone, with the other one idle, with both at once, and with both in turns. The peers are one thread \
+on the other CPU. At once, the two share both CPUs, and a round trip over UDP keeps one or the other busy all the time.";
 
-/// What can be asked of `weft bench hosts`.
+/// The arguments of `weft bench hosts`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
     /// Fewer rounds, shorter runs, fewer sizes of the others.
@@ -73,7 +73,7 @@ pub struct Options {
     /// The largest packet of the network between the two.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
-    /// Without namespaces, both sides on this host; for tests.
+    /// Uses no namespaces: both sides are on this host; for tests.
     #[arg(long, hide = true)]
     here: bool,
 }

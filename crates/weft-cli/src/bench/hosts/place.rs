@@ -1,4 +1,4 @@
-//! Where the two processes of a measurement are.
+//! The places of the two processes of a measurement.
 
 use super::joined::Joined;
 use crate::bench::machine::Cpus;
@@ -9,18 +9,18 @@ use crate::namespaces::INTERFACE;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command};
 
-/// The port of the limit programs' listening side, where it cannot be taken by anybody else.
+/// The port of the limit programs' listening side in a namespace, where nobody else uses it.
 const LIMITS_PORT: u16 = 7117;
 
-/// The variable by which weft is told the address that its names carry.
+/// The variable that tells weft the address for its names.
 pub const ADDRESS_VARIABLE: &str = "WEFT_ADDR";
 
-/// One of the two.
+/// One of the two places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Where the process runs that measures.
+    /// The place of the process that measures.
     Here,
-    /// Where its peer runs.
+    /// The place of its peer.
     There,
 }
 
@@ -29,7 +29,7 @@ pub enum Side {
 pub enum Place {
     /// Two network namespaces.
     Namespaces(Joined),
-    /// Both here, by loopback: the sockets' figures are not those between hosts, and weft goes by memory. For tests.
+    /// Both on this host, over loopback. The sockets' figures are then not those between hosts, and weft uses memory. For tests.
     Here,
 }
 
@@ -42,8 +42,8 @@ impl Place {
         }
     }
 
-    /// A command that runs a program at one of the two, which finds in /sys the network of that place. (A program that is
-    /// only started there finds this host's.)
+    /// A command that runs a program at one of the places, with the network of that place in /sys. (A program that is just spawned
+    /// there sees this host's /sys.)
     pub fn command(&self, side: Side, program: &str) -> Command {
         match self {
             Place::Namespaces(namespaces) => {
@@ -55,12 +55,12 @@ impl Place {
         }
     }
 
-    /// Starts the second process of weft's measurements there. From now on the names of both processes carry addresses.
+    /// Starts the second process of weft's measurements there. From now on, the names of both processes carry addresses.
     pub fn start_peer(&self, cpus: Cpus) -> Result<Peer, Error> {
         self.start(peer::command(cpus)?)
     }
 
-    /// The same with no more rights over the network than an ordinary user has.
+    /// The same, with only the network rights of an ordinary user.
     pub fn start_ordinary_peer(&self, cpus: Cpus) -> Result<Peer, Error> {
         let mut command = peer::command(cpus)?;
         command.arg("--ordinary");
@@ -77,7 +77,7 @@ impl Place {
         Peer::start(command, |command| self.spawn_there(command))
     }
 
-    /// The addresses of the two.
+    /// The addresses of the two places.
     pub fn addresses(&self) -> [Ipv4Addr; 2] {
         match self {
             Place::Namespaces(namespaces) => namespaces.addresses(),
@@ -90,7 +90,7 @@ impl Place {
         self.addresses()[1]
     }
 
-    /// A port of the second that nobody uses at this moment.
+    /// A port of the second place that is free at this moment.
     pub fn port(&self) -> Result<u16, String> {
         match self {
             Place::Namespaces(_) => Ok(LIMITS_PORT),
@@ -101,7 +101,7 @@ impl Place {
         }
     }
 
-    /// The network interface by which the first reaches the second.
+    /// The interface through which the first place reaches the second.
     pub fn interface(&self) -> &'static str {
         match self {
             Place::Namespaces(_) => INTERFACE,
@@ -109,7 +109,7 @@ impl Place {
         }
     }
 
-    /// For the headline.
+    /// The text for the headline.
     pub fn title(&self, mtu: u32, cpus: Cpus) -> String {
         let Cpus { ours, theirs } = cpus;
         match self {

@@ -1,4 +1,4 @@
-//! What is measured between hosts, and in which order: what is compared with each other stands together.
+//! What is measured between hosts, and in which order: figures that are compared are taken one after the other.
 
 use crate::bench::mixed::{Beside, Route};
 use crate::bench::plan::Extent;
@@ -6,16 +6,16 @@ use crate::bench::results::Metric;
 use crate::bench::talk::Waiting;
 use crate::bench::weft_side::Landing;
 
-/// The size at which rates and the lone message are measured.
+/// The size of messages for rates and for the lone message.
 pub const SMALL: usize = 16;
 
-/// The size at which bandwidths are measured.
+/// The size of messages for bandwidths.
 pub const LARGE: usize = 65536;
 
 /// Sizes of round trips.
 const RTT_SIZES: [usize; 4] = [SMALL, 64, 1024, 8192];
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// Round trips.
@@ -24,7 +24,7 @@ pub enum Group {
     Rate,
     /// Bytes per second.
     Bandwidth,
-    /// A lone message whose sender computes behind it.
+    /// A lone message, after which its sender computes.
     Lone,
     /// Messages to a process that computes, until they are acknowledged.
     Computing,
@@ -32,7 +32,7 @@ pub enum Group {
     Mixed,
 }
 
-/// Who is measured.
+/// The systems that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum System {
     /// weft itself.
@@ -45,7 +45,7 @@ pub enum System {
     Ucx,
 }
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Probe {
     /// weft's round trip.
@@ -56,15 +56,15 @@ pub enum Probe {
     Rate(usize),
     /// weft's one-way bandwidth.
     Bandwidth(usize, Landing),
-    /// weft's one-way message whose sender computes.
+    /// weft's one-way message after which the sender computes.
     Lone,
     /// weft's one-way messages to a process that computes.
     Computing,
-    /// weft's one-way rate, or bandwidth, with the buffers that an ordinary user gets.
+    /// weft's one-way rate or bandwidth with an ordinary user's buffers.
     Ordinary(Metric),
-    /// weft's round trip by one way, and what else goes on.
+    /// weft's round trip on one path, and what happens on the other.
     Mixed(Route, Beside),
-    /// weft's round trips by both ways, at once or in turns.
+    /// weft's round trips on both paths, at once or in turns.
     MixedBoth(Beside),
     /// A limit program over bare sockets.
     Socket { program: &'static str, how: &'static str, size: usize },
@@ -73,7 +73,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// Who is measured by it.
+    /// The system that it measures.
     pub fn system(self) -> System {
         match self {
             Probe::Socket { how, .. } if how.starts_with("tcp") => System::Tcp,
@@ -83,7 +83,7 @@ impl Probe {
         }
     }
 
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(self) -> String {
         match self {
             Probe::RoundTrip(size) => format!("weft, round trip of {size} B"),
@@ -92,7 +92,7 @@ impl Probe {
             Probe::Bandwidth(size, Landing::InPlace) => format!("weft, bandwidth at {size} B"),
             Probe::Bandwidth(size, Landing::Copied) => format!("weft, bandwidth at {size} B, copied"),
             Probe::Lone => "weft, a lone message".to_owned(),
-            Probe::Computing => "weft, acknowledgements of who computes".to_owned(),
+            Probe::Computing => "weft, acknowledgements by a computing peer".to_owned(),
             Probe::Ordinary(metric) => format!("weft, {}, an ordinary user's buffers", metric.name()),
             Probe::Mixed(Route::Memory, _) => "weft, round trip through memory".to_owned(),
             Probe::Mixed(Route::Network, _) => "weft, round trip over the network".to_owned(),
@@ -131,7 +131,7 @@ pub fn probes(extent: Extent, groups: &[Group], systems: &[System]) -> Vec<Probe
     if wants(Group::Mixed) {
         let one = |route| [Beside::Nothing, Beside::Idle].map(|beside| Probe::Mixed(route, beside));
         probes.extend(one(Route::Memory));
-        // Between what it is compared with.
+        // Close to the figures that these are compared with.
         probes.extend([Beside::Busy, Beside::Turns].map(Probe::MixedBoth));
         probes.extend(one(Route::Network));
     }

@@ -1,13 +1,13 @@
-//! What root may do and others may not: have socket buffers beyond the kernel's bounds, and become another user.
+//! Root's rights that others do not have: socket buffers beyond the kernel's limits, and becoming another user.
 
 use crate::error::Error;
 use rustix::thread::{capabilities, set_capabilities, set_thread_res_uid, CapabilitySet, Uid};
 use std::fs;
 
-/// The right in question, `CAP_NET_ADMIN`.
+/// The right to larger buffers, `CAP_NET_ADMIN`.
 const RIGHT: CapabilitySet = CapabilitySet::NET_ADMIN;
 
-/// Runs something as if this thread had not the right. It has it again afterwards, if it had.
+/// Runs something without this right. If the thread had it, it has it again afterwards.
 pub fn as_ordinary_user<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
     let before = capabilities(None).map_err(cannot)?;
     give_up()?;
@@ -16,7 +16,7 @@ pub fn as_ordinary_user<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
     Ok(result)
 }
 
-/// Does without the right from now on.
+/// Drops the right for good.
 pub fn give_up() -> Result<(), Error> {
     let mut sets = capabilities(None).map_err(cannot)?;
     sets.effective.remove(RIGHT);
@@ -27,13 +27,14 @@ fn cannot(source: rustix::io::Errno) -> Error {
     Error::system("change the rights of this thread", source, "Run it on Linux, where capset(2) is allowed")
 }
 
-/// Whether this process may start others as a user.
+/// Whether this process may start others as this user.
 pub fn may_become(user: u32) -> bool {
     let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETUID));
     may && fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_user(&map, user))
 }
 
-/// Whether a user namespace has a user: lines of its first user, whom that is outside, and how many follow (user_namespaces(7)).
+/// Whether a user namespace has a user. Each line of the map has a first user inside, that user outside, and a count
+/// (user_namespaces(7)).
 fn has_user(map: &str, user: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
@@ -41,19 +42,19 @@ fn has_user(map: &str, user: u32) -> bool {
     })
 }
 
-/// Is that user from now on.
+/// Becomes this user for good.
 pub fn become_user(user: u32) -> Result<(), Error> {
     let user = Uid::from_raw(user);
     set_thread_res_uid(user, user, user)
         .map_err(|e| Error::system("become another user", e, "Start this role through `weft bench local` only"))
 }
 
-/// Bytes of the largest receive buffer that an ordinary user gets. `None` if the kernel does not say.
+/// The size of the largest receive buffer of an ordinary user. `None` if the kernel does not say.
 pub fn receive_buffer_most() -> Option<usize> {
     fs::read_to_string("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok()
 }
 
-/// UDP packets that the kernel has dropped in this network namespace because a receive buffer was full. `None` if it does not
+/// UDP packets dropped by the kernel in this network namespace because a receive buffer was full. `None` if the kernel does not
 /// say.
 pub fn dropped_datagrams() -> Option<u64> {
     read_dropped(&fs::read_to_string("/proc/thread-self/net/snmp").ok()?)

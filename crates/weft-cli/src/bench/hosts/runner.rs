@@ -1,4 +1,4 @@
-//! Runs the plan between hosts: round after round, each system for a moment, so that all see the same weather.
+//! Runs the plan between hosts round after round, each system for a moment, so that all of them see the same conditions.
 
 use super::place::Place;
 use super::plan::{Probe, System, LARGE, SMALL};
@@ -19,33 +19,33 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Round trips of weft that make a sample: as many as of spinning sockets.
+/// Round trips of weft per sample: as many as with spinning sockets.
 const BATCH: u32 = 16;
 
-/// How long a peer computes at a time that is to acknowledge messages.
+/// How long the acknowledging peer computes at a time.
 const COMPUTES: Duration = Duration::from_millis(100);
 
 /// How often it does so in one run.
 const COMPUTES_TIMES: u32 = 16;
 
-/// How long, and how often.
+/// How long runs are, and how many rounds there are.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub rounds: u32,
-    /// Of one run.
+    /// The time of one run.
     pub time: Duration,
-    /// What the sender of a lone message computes behind it.
+    /// How long the sender of a lone message computes after it.
     pub pause: Duration,
     /// Lone messages of one run.
     pub lone: u32,
 }
 
-/// Runs probes and gathers what they give.
+/// Runs probes and collects their results.
 #[derive(Debug)]
 pub struct Runner {
     pace: Pace,
     weft: Option<Bench>,
-    /// The same with what an ordinary user may have.
+    /// The same with the rights of an ordinary user.
     ordinary: Option<Bench>,
     limits: Option<Limits>,
     ucx: Option<Ucx>,
@@ -56,12 +56,12 @@ pub struct Runner {
     notes: Vec<String>,
     /// Probes that failed. They are not tried again.
     failed: Vec<Probe>,
-    /// What a message of UCX took in the last round.
+    /// How long a message of UCX took in the last round.
     ucx_ns: HashMap<(Metric, usize), f64>,
 }
 
 impl Runner {
-    /// Looks for what the probes need. This process must be pinned to the first CPU, and be at the first place.
+    /// Finds what the probes need. This process must be pinned to the first CPU and be at the first place.
     pub fn prepare(
         cpus: Cpus,
         pace: Pace,
@@ -100,7 +100,7 @@ impl Runner {
         })
     }
 
-    /// Runs all probes in all rounds. Returns the results, and what was left out.
+    /// Runs all probes in all rounds. Returns the results, and notes on what was left out.
     pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
         progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
         for round in 0..self.pace.rounds {
@@ -178,7 +178,7 @@ impl Runner {
         Ok(())
     }
 
-    /// One way, with the kernel's bounds for buffers. Fails if not every message arrives.
+    /// One way, with the kernel's limits on buffers. Fails if a message does not arrive.
     fn run_ordinary(&mut self, metric: Metric, round: u32) -> Result<(), Error> {
         let Some(weft) = &mut self.ordinary else { return Ok(()) };
         let before = rights::dropped_datagrams();
@@ -203,7 +203,7 @@ impl Runner {
         let mut time = self.pace.time;
         if program == "host-lone" {
             arguments.extend(["--pause".to_owned(), self.pace.pause.as_secs_f64().to_string()]);
-            // A little more, or the number of pauses in it might be rounded down.
+            // A little more, so that the number of pauses in it is not rounded down.
             time = self.pace.pause * self.pace.lone + self.pace.pause / 2;
         }
         let line = sockets::run(limits, &self.place, &arguments, time)?;
@@ -228,7 +228,7 @@ impl Runner {
     }
 }
 
-/// What is told of a round trip by one way beside what goes on by the other.
+/// The key of a round trip on one path, given what happens on the other.
 pub fn mixed_key(route: Route, beside: Beside) -> Key {
     let metric = match route {
         Route::Memory => Metric::MixedMemory,

@@ -1,4 +1,4 @@
-//! The limit programs of `bench/limits` that measure bare sockets between two hosts: one side there, the other here.
+//! The limit programs of `bench/limits` for bare sockets between two hosts: one side there, the other here.
 
 use super::place::Place;
 use crate::bench::limits::{Limits, Line};
@@ -6,7 +6,7 @@ use crate::child::Owned;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Runs one program on both sides. `arguments` name it and what it shall do.
+/// Runs a program on both sides. `arguments` name it and its job.
 pub fn run(limits: &Limits, place: &Place, arguments: &[String], time: Duration) -> Result<Line, String> {
     let port = place.port()?.to_string();
     let there = place.there().to_string();

@@ -6,7 +6,7 @@ use crate::bench::table::{bytes, digits, figure, left_out, new, right};
 use comfy_table::{Cell, Table};
 use std::fmt::Write;
 
-/// Everything, as text. `title` says what the two hosts and processes are; `goals` is the table of the ratios.
+/// Everything, as text. `title` describes the two hosts and processes; `goals` is the table of the ratios.
 pub fn render(machine: &Machine, title: &str, results: &Results, goals: Option<Table>, notes: &[String]) -> String {
     let Machine { cpu, cores, kernel, date, .. } = machine;
     let mut text = format!("{cpu}, {cores} CPUs, Linux {kernel}, {date}; {title}\n");
@@ -42,7 +42,7 @@ fn figures(results: &Results) -> Option<Table> {
     has_rows.then_some(table)
 }
 
-/// All series, those of one figure together, in the order in which each figure was first measured.
+/// All series, grouped by figure, in the order in which each figure was first measured.
 fn grouped(results: &Results) -> Vec<&Series> {
     let figure = |series: &Series| (series.key.metric, series.key.size);
     let first = |series: &Series| results.series().iter().position(|other| figure(other) == figure(series));
@@ -51,7 +51,7 @@ fn grouped(results: &Results) -> Vec<&Series> {
     all
 }
 
-/// Some systems tell none.
+/// Some systems report none.
 fn tail(series: &Series) -> String {
     match series.p99() {
         p99 if p99.is_finite() => figure(series.key.metric, p99),
@@ -65,7 +65,7 @@ fn title(metric: Metric) -> &'static str {
         Metric::Rate => "one way, messages",
         Metric::Bandwidth => "one way, bytes",
         Metric::Lone => "one way, then computing",
-        Metric::Ack => "acknowledged by who computes",
+        Metric::Ack => "acknowledged by a computing peer",
         Metric::MixedMemory => "round trip, memory",
         Metric::MixedNetwork => "round trip, UDP",
         other => other.name(),

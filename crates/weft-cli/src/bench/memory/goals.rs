@@ -1,10 +1,10 @@
-//! How good remote memory must be, beside what the machine does in the same round; and where one way overtakes another.
+//! Goals for remote memory, relative to the machine in the same round; and the sizes at which one way overtakes another.
 
 use super::plan::{MESSAGE_BYTES, MESSAGE_TRIP, SIZES, WORD_BYTES};
 use crate::bench::goals::{Asked, Goal};
 use crate::bench::results::{Key, Metric, Results, Way};
 
-/// All goals of which both sides were measured.
+/// All goals for which both sides were measured.
 pub fn goals(results: &Results) -> Vec<Goal> {
     let weft = |metric, size| Key::plain(metric, size, "weft");
     let pipe = |size| Key::plain(Metric::Write, size, "pipe");
@@ -38,7 +38,7 @@ pub fn goals(results: &Results) -> Vec<Goal> {
     measured.collect()
 }
 
-/// Two ways to do the same, of which one may overtake the other with the size.
+/// Two ways to do the same, one of which may overtake the other as the size grows.
 struct Pair {
     what: &'static str,
     metric: Metric,
@@ -46,7 +46,7 @@ struct Pair {
     to: Way,
 }
 
-/// The pairs of ways that are compared.
+/// The compared pairs of ways.
 const PAIRS: [Pair; 4] = [
     Pair { what: "writes, lent memory ahead of weft's", metric: Metric::Write, from: Way::Plain, to: Way::Lent },
     Pair { what: "reads, lent memory ahead of weft's", metric: Metric::Read, from: Way::Plain, to: Way::Lent },
@@ -64,16 +64,16 @@ const PAIRS: [Pair; 4] = [
     },
 ];
 
-/// A way is ahead if it is faster by so much: less is noise.
+/// A way is ahead if it is faster by this factor: less is noise.
 const AHEAD: f64 = 1.05;
 
-/// From which size on a way is the faster one, for each pair that crosses: what it is, and the size.
+/// For each pair that crosses: its name, and the size from which on the second way is faster.
 pub fn crossings(results: &Results) -> Vec<(&'static str, usize)> {
     let at = |pair: &Pair| Some((pair.what, crossing(results, pair)?));
     PAIRS.iter().filter_map(at).collect()
 }
 
-/// The least size from which on the second way is ahead at all sizes. `None` if it is so at all or at none.
+/// The least size from which on the second way is ahead at all sizes. `None` if it is ahead at all sizes or at none.
 fn crossing(results: &Results, pair: &Pair) -> Option<usize> {
     let key = |size, way| Key::plain(pair.metric, size, "weft").by(way);
     let ratio = |size| results.compare(&key(size, pair.to), &key(size, pair.from), |to, from| to.median / from.median);

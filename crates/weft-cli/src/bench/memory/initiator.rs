@@ -1,6 +1,6 @@
-//! The first process of `weft bench memory`: posts operations on the other one's regions, and keeps the time.
+//! The first process of `weft bench memory`: posts operations on the other process's regions, and keeps the time.
 //!
-//! All operations go through [`Remote`], so another way to carry them out is another body of its calls.
+//! All operations go through [`Remote`], so another implementation of them needs only other bodies there.
 
 use super::target::{
     expect_done, not_mapped, not_posted, not_stored, read_word, Does, MemoryJob, Whose, CONTROL, CONTROL_BYTES, DATA,
@@ -17,29 +17,29 @@ use std::time::Instant;
 use weft::memory::{Atomic, Change, Fetch, Place, PostError, Rights, Type, Window, Write};
 use weft::{Bundle, Endpoint};
 
-/// Exchanges of a word in one run.
+/// Exchanges of a word per run.
 const EXCHANGES: usize = 100_000;
 
-/// Exchanges before them, which are not timed.
+/// Untimed exchanges before them.
 const WARM: u64 = 2000;
 
-/// Bytes of sources that are used in turn, so that no cache holds what is sent.
+/// The size of all sources together. They are used in turn, so that no cache holds the bytes sent.
 const POOL_BYTES: usize = 64 << 20;
 
-/// The most of these sources: of small ones there are fewer bytes.
+/// The most sources: small ones have fewer bytes in all.
 const POOL_MOST: usize = 1 << 14;
 
-/// Bytes of operations under way at a time, and the most of these operations.
+/// The most bytes under way at a time, and the most operations.
 const UNDER_WAY_BYTES: usize = 1 << 20;
 const UNDER_WAY_MOST: usize = 256;
 
-/// Operations that make a sample, of those that are timed one by one.
+/// Operations per sample, if each is timed by itself.
 const BATCH: u32 = 16;
 
-/// Bytes carried between two looks at the clock.
+/// Bytes between two readings of the clock.
 const TICK_BYTES: u64 = 64 << 10;
 
-/// What one word there and back took.
+/// The time of one word there and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
     pub all: Sampled,
@@ -47,7 +47,7 @@ pub struct Exchange {
     pub tail: Sampled,
 }
 
-/// Which operation is timed alone.
+/// The operation that is timed by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alone {
     Write,
@@ -56,7 +56,7 @@ pub enum Alone {
 }
 
 impl Bench {
-    /// One word there and back: each side's program polls a word of its own region and writes the other one's.
+    /// One word there and back: each side's program polls a word in its own region and writes the other one's.
     pub fn exchange_words(&mut self) -> Result<Exchange, Error> {
         let mut remote = self.remote(Does::Exchange, Whose::Weft, 8)?;
         let mut samples = Vec::with_capacity(EXCHANGES);
@@ -90,7 +90,7 @@ impl Bench {
     /// Bytes per second that are written to the other process's region and read there by its program.
     pub fn write_bytes(&mut self, size: usize, whose: Whose) -> Result<Sampled, Error> {
         let mut remote = self.remote(Does::Take, whose, size)?;
-        // What is stored is told by a word behind it; the others carry a notice.
+        // Direct stores are announced by a word after them; other writes carry a notice.
         let stores = whose == Whose::Weft && remote.mapped.is_some();
         if stores {
             remote.have_it_mapped()?;
@@ -140,7 +140,7 @@ impl Bench {
         Ok(meter.finish())
     }
 
-    /// Bytes per second that are read from the other process's region, and by this program.
+    /// Bytes per second that are read from the other process's region, and then by this program.
     pub fn read_bytes(&mut self, size: usize, whose: Whose) -> Result<Sampled, Error> {
         let mut remote = self.remote(Does::Serve, whose, size)?;
         let slots = slots(size);
@@ -185,7 +185,7 @@ impl Bench {
         Ok(meter.finish())
     }
 
-    /// From the call until the end is told, with nothing else under way.
+    /// The time from the call to the completion, with nothing else under way.
     pub fn alone(&mut self, what: Alone, size: usize, whose: Whose) -> Result<Sampled, Error> {
         let mut remote = self.remote(Does::Serve, whose, size)?;
         let slots = slots(size) as u64;
@@ -222,7 +222,7 @@ impl Bench {
         Ok(meter.finish())
     }
 
-    /// Additions to one word per second, whose old values nobody wants.
+    /// Additions per second to one word, without returning old values.
     pub fn additions(&mut self, whose: Whose) -> Result<Sampled, Error> {
         let mut remote = self.remote(Does::Serve, whose, 8)?;
         let mut meter = Meter::start(Per::Second, self.time);
@@ -252,7 +252,7 @@ impl Bench {
         Ok(meter.finish())
     }
 
-    /// Has the peer do a job, and opens what it writes to.
+    /// Gives the peer a job, and opens the region that it writes to.
     fn remote(&mut self, does: Does, whose: Whose, size: usize) -> Result<Remote, Error> {
         let mut bundle = Bundle::new(&self.node)?;
         let me = bundle.memory_endpoint_with_random_key(whose.settings())?;
@@ -266,12 +266,12 @@ impl Bench {
         Ok(Remote { bundle, me, control, mapped, under_way: 0, ends: 0, ended, words: Vec::new(), quiet })
     }
 
-    /// Ends the job. Returns what the peer counted.
+    /// Ends the job. Returns the peer's counts.
     fn stop_remote(&mut self, mut remote: Remote) -> Result<Account, Error> {
         let mut run = || {
             remote.settle()?;
             remote.write_word(WORD, STOP)?;
-            // The peer ends as soon as it sees the word, and may do so before its end is told.
+            // The peer ends as soon as it sees the word, perhaps before it reports the operation's end.
             remote.bundle.flush();
             Ok(())
         };
@@ -291,30 +291,30 @@ impl Bench {
     }
 }
 
-/// The other process's regions: what is done to them, and what came of it.
+/// The other process's regions, with the operations on them.
 struct Remote {
     bundle: Bundle,
     me: Endpoint,
-    /// What the other process writes to.
+    /// The region that the other process writes to.
     control: Window,
     /// The other process's control region, if it can be mapped.
     mapped: Option<weft::memory::Remote>,
     /// Operations that have not ended.
     under_way: usize,
-    /// Numbers and buffers of operations that have ended, but for words.
+    /// Numbers and buffers of ended operations, except those of words.
     ended: VecDeque<(usize, Vec<u8>)>,
-    /// What words were sent from.
+    /// Buffers for words.
     words: Vec<Vec<u8>>,
     /// How many operations have ended.
     ends: u64,
     quiet: Quiet,
 }
 
-/// The number of an operation whose buffer is a word's.
+/// The number of operations that use a word's buffer.
 const A_WORD: u64 = u64::MAX;
 
 impl Remote {
-    /// Writes bytes to the data region, if there is room. The buffer comes back when all bytes are there.
+    /// Writes bytes to the data region, if there is room. The buffer comes back when the write has ended.
     #[inline(always)]
     fn try_write(
         &mut self,
@@ -363,7 +363,7 @@ impl Remote {
         }
     }
 
-    /// Posts an operation, and waits for room.
+    /// Posts an operation, and waits for room if necessary.
     #[inline(always)]
     fn post(&mut self, what: Alone, at: u64, mut bytes: Vec<u8>) -> Result<(), Error> {
         loop {
@@ -399,7 +399,7 @@ impl Remote {
         Ok(())
     }
 
-    /// One poll, and what has ended.
+    /// Polls once, and takes the operations that have ended.
     #[inline(always)]
     fn turn(&mut self) -> Result<(), Error> {
         let (came, ends) = (self.bundle.poll(), self.ends);
@@ -410,7 +410,7 @@ impl Remote {
         }
     }
 
-    /// Writes nothing, until the data region is mapped.
+    /// Posts empty writes until the data region is mapped.
     fn have_it_mapped(&mut self) -> Result<(), Error> {
         while self.bundle.memory(self.me)?.counters().direct == 0 {
             while self.try_write(0, Vec::new(), 0, None)?.is_err() {
@@ -422,7 +422,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Takes what has ended. Direct operations end without a poll.
+    /// Takes the operations that have ended. Direct ones end without a poll.
     #[inline(always)]
     fn take_ends(&mut self) -> Result<(), Error> {
         while let Some(end) = self.bundle.memory(self.me)?.next_completion() {
@@ -437,7 +437,7 @@ impl Remote {
         Ok(())
     }
 
-    /// The same; sources go back to the pool.
+    /// The same; sources return to the pool.
     #[inline(always)]
     fn turn_into(&mut self, pool: &mut Pool) -> Result<(), Error> {
         self.turn()?;
@@ -477,7 +477,7 @@ fn owned_target(target: weft::memory::Target) -> Vec<u8> {
 /// Sources that are used in turn.
 struct Pool {
     size: usize,
-    /// `None`: it is under way.
+    /// `None` while a source is under way.
     all: Vec<Option<Vec<u8>>>,
     at: usize,
 }
@@ -498,7 +498,7 @@ impl Pool {
         self.all.iter_mut().map(fill).collect()
     }
 
-    /// The one whose turn it is, unless it is under way.
+    /// The next source, unless it is under way.
     #[inline(always)]
     fn next(&mut self) -> Option<(usize, Vec<u8>)> {
         let number = self.at;
@@ -507,13 +507,13 @@ impl Pool {
         Some((number, bytes))
     }
 
-    /// It has ended.
+    /// Returns a source whose operation has ended.
     #[inline(always)]
     fn put_back(&mut self, number: usize, bytes: Vec<u8>) {
         self.all[number] = Some(bytes);
     }
 
-    /// It was not posted: it is its turn again.
+    /// Returns a source that was not posted: it is the next one again.
     #[inline(always)]
     fn refuse(&mut self, number: usize, bytes: Vec<u8>) {
         self.put_back(number, bytes);
@@ -521,24 +521,24 @@ impl Pool {
     }
 }
 
-/// The sum of so many messages, taken in turn.
+/// The sum of `count` messages, taken in turn.
 fn sum_of(sums: &[u64], count: u64) -> u64 {
     let add = |sum: u64, one: &u64| sum.wrapping_add(*one);
     let (laps, rest) = (count / sums.len() as u64, (count % sums.len() as u64) as usize);
     sums[..rest].iter().fold(laps.wrapping_mul(sums.iter().fold(0, add)), add)
 }
 
-/// How many messages of a size the data region has.
+/// How many messages of a size fit into the data region.
 fn slots(size: usize) -> usize {
     (DATA_MOST / size).clamp(4, 256)
 }
 
-/// How many operations of a size are under way at a time.
+/// How many operations of a size may be under way at a time.
 fn under_way(size: usize) -> usize {
     (UNDER_WAY_BYTES / size).clamp(2, UNDER_WAY_MOST)
 }
 
-/// What so many percent of the samples do not exceed.
+/// The percentile: the value that this percentage of the samples do not exceed.
 fn percentile(samples: &mut [f64], percent: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let at = ((samples.len().saturating_sub(1)) as f64 * percent / 100.0) as usize;

@@ -1,4 +1,4 @@
-//! `weft bench memory`: what writing and reading another process's memory costs, beside what the machine could do.
+//! `weft bench memory`: the cost of writing and reading another process's memory, beside the machine's limits.
 
 mod goals;
 mod initiator;
@@ -25,38 +25,38 @@ use runner::{Pace, Runner};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The time of each run, unless it has to be quick.
+/// The time of each run, without `--quick`.
 const TIME: Duration = Duration::from_millis(150);
 
-/// When a quick run begins nothing new. The rest of its minute is for what is under way.
+/// A quick run begins nothing new after this time. The rest of its minute is for runs that have begun.
 const QUICK_MOST: Duration = Duration::from_secs(45);
 
 /// The largest packet of the network between the two, with --hosts.
 const MTU: u32 = 1500;
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-Two processes, pinned to two CPUs. One owns regions, in memory of weft's or lent by its program; the other one writes and reads \
-them. A word there and back: each program polls a word in a region of its own and writes the other one's, 100,000 times in each run; \
-told are the median and what 98.6 % take at most, as CLAN did. Bytes written count when the program of the target has read all of \
-them, bytes read when the program that asked has; the sums are compared. Sources of 4 KiB and more \
-are 64 MiB in turn, of smaller ones 16,384; a region has 256 places, and 16 MiB at most.
+Two processes, pinned to two CPUs. One owns regions, in weft's memory or in memory lent by its program; the other writes and reads \
+them. A word there and back: each program polls a word in its own region and writes the other one's, 100,000 times in each run. \
+The table shows the median and the time within which 98.6 % end, as CLAN did. Bytes written count when the target's program has read all of \
+them, bytes read when the program that asked has; the sums are compared. Sources of 4 KiB and more are taken from 64 MiB in turn; of smaller \
+ones there are 16,384. A region has 256 places, and 16 MiB at most.
 
-In every round each system runs once, for a moment, and those that are compared run one after the other, in each second round the \
-other way round. The limits are a cache line that goes there and back, and a bare pipe of shared memory, of messages up to 1 MiB. \
-UCX is measured with ucx_perftest: ucp_put_lat, ucp_put_bw, ucp_get, ucp_fadd and ucp_add. Nobody reads what these carry, and they send \
-the same bytes each time. Crossings say from which size on one way is faster than another, where a way overtakes.
+In every round each system runs once, for a moment; systems that are compared run one after the other, in every second round in the \
+opposite order. The limits are a cache line that goes there and back, and a bare pipe of shared memory, with messages up to 1 MiB. \
+UCX is measured with ucx_perftest: ucp_put_lat, ucp_put_bw, ucp_get, ucp_fadd and ucp_add. Nobody reads the bytes that these carry, and they \
+send the same bytes each time. Crossings are the sizes from which on one way is faster than another.
 
-With --hosts the two are in two network namespaces, as in `weft bench hosts`, which needs root; beside them stand Active Messages.";
+With --hosts the two are in two network namespaces, as in `weft bench hosts`, which needs root; Active Messages are measured beside them.";
 
-/// What can be asked of `weft bench memory`.
+/// The arguments of `weft bench memory`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
-    /// In less than a minute: fewer rounds, shorter runs, fewer sizes.
+    /// Takes less than a minute: fewer rounds, shorter runs, fewer sizes.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub struct Options {
     /// Only these groups of figures.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     only: Vec<Group>,
-    /// Between two network namespaces. Needs root.
+    /// Measures between two network namespaces. Needs root.
     #[arg(long)]
     hosts: bool,
 }

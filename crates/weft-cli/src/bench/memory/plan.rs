@@ -1,4 +1,4 @@
-//! What is measured, and in which order: what is compared with each other stands together.
+//! What is measured, and in which order: systems that are compared run one after the other.
 
 use super::initiator::Alone;
 use super::target::Whose;
@@ -15,13 +15,13 @@ pub const SIZES: [usize; 10] = [8, 64, 512, 4096, 16 << 10, 64 << 10, 256 << 10,
 /// Those of a quick run.
 const QUICK_SIZES: [usize; 5] = [8, 4096, 64 << 10, 1 << 20, 4 << 20];
 
-/// Sizes at which one operation is timed.
+/// Sizes of single timed operations.
 const ALONE_SIZES: [usize; 3] = [8, 4096, 64 << 10];
 
 /// The largest message of the bare pipe.
 const PIPE_MOST: usize = 1 << 20;
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// One word there and back.
@@ -34,7 +34,7 @@ pub enum Group {
     Atomic,
 }
 
-/// One thing to run, in each round.
+/// A thing to run in each round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Probe {
     Word,
@@ -44,9 +44,9 @@ pub enum Probe {
     Adds(Whose),
     /// A cache line that goes there and back.
     Line,
-    /// The bare pipe, which stands beside a metric of ours.
+    /// The bare pipe, for comparison with a metric of weft's.
     Pipe(Metric, usize),
-    /// UCX, which stands beside a metric of ours.
+    /// UCX, for comparison with a metric of weft's.
     Ucx(Metric, Question),
     /// Active Messages, between hosts.
     MessageTrip,
@@ -54,7 +54,7 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(&self) -> String {
         match *self {
             Probe::Word => "weft, a word there and back".to_owned(),
@@ -72,7 +72,7 @@ impl Probe {
         }
     }
 
-    /// Whose memory it is, if it is asked for.
+    /// Whose memory it uses, for operations on regions.
     fn whose(&self) -> Option<Whose> {
         match *self {
             Probe::Write(_, whose) | Probe::Read(_, whose) | Probe::Alone(.., whose) | Probe::Adds(whose) => {
@@ -82,7 +82,7 @@ impl Probe {
         }
     }
 
-    /// Whether it is weft's.
+    /// Whether it measures weft.
     pub fn is_weft(&self) -> bool {
         !matches!(self, Probe::Line | Probe::Pipe(..) | Probe::Ucx(..))
     }
@@ -97,7 +97,7 @@ pub fn memory(whose: Whose) -> &'static str {
     }
 }
 
-/// Everything to be run, in order. Limits and UCX are of one host.
+/// All runs, in order. Limits and UCX are measured only on one host.
 pub fn probes(extent: Extent, groups: &[Group], is_of_hosts: bool) -> Vec<Probe> {
     let wants = |group| groups.is_empty() || groups.contains(&group);
     let sizes: &[usize] = if extent == Extent::Full { &SIZES } else { &QUICK_SIZES };
@@ -135,7 +135,7 @@ pub fn probes(extent: Extent, groups: &[Group], is_of_hosts: bool) -> Vec<Probe>
         probes.push(ucx(Metric::Adds, Api::UcpAdd, Metric::Rate, WORD_BYTES));
     }
     let is_message = |probe: &Probe| matches!(probe, Probe::MessageTrip | Probe::MessageBytes);
-    // Between hosts the owner carries everything out.
+    // Between hosts the owner executes all operations.
     probes.retain(|probe| match is_of_hosts {
         true => probe.is_weft() && probe.whose() != Some(Whose::Executed),
         false => !is_message(probe),
@@ -146,7 +146,7 @@ pub fn probes(extent: Extent, groups: &[Group], is_of_hosts: bool) -> Vec<Probe>
 /// Weft's memory, both ways.
 const OWN: [Whose; 2] = [Whose::Executed, Whose::Weft];
 
-/// Bytes of the Active Messages that stand beside.
+/// Sizes of the Active Messages for comparison.
 pub const MESSAGE_TRIP: usize = SMALL;
 pub const MESSAGE_BYTES: usize = LARGE;
 

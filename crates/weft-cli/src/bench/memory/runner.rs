@@ -1,4 +1,4 @@
-//! Runs the plan: round after round, each system for a moment, so that all see the same weather.
+//! Runs the plan round after round, each system for a moment, so that all of them see the same conditions.
 
 use super::initiator::Alone;
 use super::plan::{memory, Probe, MESSAGE_BYTES, MESSAGE_TRIP, WORD_BYTES};
@@ -18,18 +18,18 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long, and how often.
+/// How long runs are, how many rounds there are, and when to stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub rounds: u32,
-    /// Of one run.
+    /// The time of one run.
     pub time: Duration,
     pub is_quick: bool,
-    /// When nothing new begins.
+    /// No run begins after this time.
     pub most: Option<Duration>,
 }
 
-/// Runs probes and gathers what they give.
+/// Runs probes and collects their results.
 #[derive(Debug)]
 pub struct Runner {
     pace: Pace,
@@ -42,13 +42,13 @@ pub struct Runner {
     notes: Vec<String>,
     /// Probes that failed. They are not tried again.
     failed: Vec<Probe>,
-    /// Which kind of pipe won at a size, and what a message of UCX took, in the last round.
+    /// The kind of pipe that won at a size, and the duration of a message of UCX, in the last round.
     variants: HashMap<usize, String>,
     ucx_ns: HashMap<(Metric, usize), f64>,
 }
 
 impl Runner {
-    /// Looks for what the probes need. This process must be pinned to the first CPU, and be at the first place.
+    /// Finds what the probes need. This process must be pinned to the first CPU and be at the first place.
     pub fn prepare(
         cpus: Cpus,
         pace: Pace,
@@ -76,7 +76,7 @@ impl Runner {
         })
     }
 
-    /// Runs all probes in all rounds. Returns the results, and what was left out.
+    /// Runs all probes in all rounds. Returns the results, and notes on what was left out.
     pub fn run(mut self, probes: &[Probe], progress: &Progress) -> Result<(Results, Vec<String>), Error> {
         let start = Instant::now();
         progress.set_all(probes.len() as u64 * u64::from(self.pace.rounds));
@@ -183,7 +183,7 @@ impl Runner {
     }
 }
 
-/// How writes and reads of such memory are told.
+/// The way of writes to and reads from this memory.
 pub fn way(whose: Whose) -> Way {
     match whose {
         Whose::Weft => Way::Plain,

@@ -21,7 +21,7 @@ const FIGURES: [(Metric, &str); 10] = [
     (Metric::Adds, "additions"),
 ];
 
-/// Everything, as text. `title` says what is between two hosts; `goals` is the table of the ratios.
+/// Everything, as text. `title` describes the connection of two hosts; `goals` is the table of the ratios.
 pub fn render(
     machine: &Machine,
     title: Option<&str>,

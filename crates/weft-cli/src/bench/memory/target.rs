@@ -11,36 +11,36 @@ use weft::memory::{
 };
 use weft::{Bundle, Endpoint, Node};
 
-/// The region that is written and read, and the one with the words below: each process has its own.
+/// The region for data, and the one with the words below: each process has its own.
 pub const DATA: RegionKey = RegionKey(1);
 pub const CONTROL: RegionKey = RegionKey(2);
 
 /// Bytes of the control region.
 pub const CONTROL_BYTES: usize = 4096;
 
-/// The word that goes there and back; [`STOP`] ends the job, whichever it is.
+/// The word that goes there and back. [`STOP`] ends any job.
 pub const WORD: u64 = 0;
 pub const STOP: u64 = u64::MAX;
 
-/// In the control region of the target's process: how many writes there were, where they are stores.
+/// In the target's control region: how many writes were posted, if they are direct stores.
 pub const POSTED: u64 = 128;
 
-/// In the control region of the process that measures: how many writes the target's program has read.
+/// In the initiator's control region: how many writes the target's program has read.
 pub const TAKEN: u64 = 64;
 
-/// Bytes of the largest region that is written and read.
+/// The largest data region.
 pub const DATA_MOST: usize = 16 << 20;
 
-/// Bytes that the program of the target copies out of a region at a time to read them: what stays in the nearest cache.
+/// Bytes that the target's program copies out of a region at once to read them: they stay in the nearest cache.
 const COPY: usize = 16 << 10;
 
-/// Looks at a word that others store between two polls.
+/// How often a word that others store is read between two polls.
 pub const LOOKS: u32 = 1024;
 
-/// Polls in vain between two looks whether the other process still lives.
+/// Polls without a message between two checks that the other process lives.
 const LOOK_EVERY: u32 = 1 << 16;
 
-/// Whose the memory of the data region is.
+/// Whose memory the data region is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Whose {
     /// Weft allocated it. On one host the initiator maps it.
@@ -52,33 +52,33 @@ pub enum Whose {
 }
 
 impl Whose {
-    /// How the endpoints of both processes are made.
+    /// The settings of both processes' endpoints.
     pub fn settings(self) -> Settings {
         Settings { is_direct: self != Whose::Executed, ..Settings::default() }
     }
 }
 
-/// A job: what to serve, and for whom.
+/// A job: what to serve, and to whom.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryJob {
-    /// The endpoint that measures.
+    /// The endpoint of the process that measures.
     pub to: Contact,
-    /// Bytes of a write or a read.
+    /// The size of a write or a read.
     pub size: usize,
-    /// How many lie in the data region.
+    /// How many of them fit into the data region.
     pub slots: usize,
     pub whose: Whose,
     pub does: Does,
 }
 
-/// What the target's program does.
+/// The job of the target's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Does {
-    /// It polls a word, and writes each new value back.
+    /// Polls a word, and writes each new value back.
     Exchange,
-    /// It reads all bytes of each write, and says how many writes it has read.
+    /// Reads all bytes of each write, and reports how many writes it has read.
     Take,
-    /// It polls. The data region has the source's first bytes.
+    /// Polls. The data region has the source's first bytes.
     Serve,
 }
 
@@ -102,7 +102,7 @@ pub fn serve(
             window
         }
     };
-    // Pages are there before anything is measured.
+    // Make the pages present before the measurement.
     data.write(0, &source.bytes()[..bytes]);
     if job.does != Does::Serve {
         data.write(0, &vec![0; bytes]);
@@ -125,7 +125,7 @@ struct Target<'a> {
     control: Window,
     /// The other process's control region, if it can be mapped.
     mapped: Option<Remote>,
-    /// What words are sent from; elsewhere while one is under way.
+    /// The buffer for words; `None` while one is under way.
     word: Option<Vec<u8>>,
     idle: u32,
     gone: &'a Gone,
@@ -185,7 +185,7 @@ impl Target<'_> {
         Ok(Account { received: 0, received_sum: 0, sent: 0 })
     }
 
-    /// One poll. Returns how much came.
+    /// Polls once. Returns how much came.
     #[inline(always)]
     fn turn(&mut self) -> Result<u32, Error> {
         let came = self.bundle.poll();
@@ -253,17 +253,17 @@ pub fn expect_done(outcome: Outcome) -> Result<(), Error> {
     }
 }
 
-/// A region that is not mapped although that was asked for.
+/// The error if a region that should be mapped is not.
 pub fn not_mapped(error: OperationError) -> Error {
     lost(format!("a region was not mapped: {error}"))
 }
 
-/// A store that was refused.
+/// The error if a store was refused.
 pub fn not_stored(error: RemoteError) -> Error {
     lost(format!("a store was not made: {error}"))
 }
 
-/// An operation that cannot be posted.
+/// The error if an operation could not be posted.
 pub fn not_posted(error: PostError) -> Error {
     lost(format!("an operation was not posted: {error}"))
 }

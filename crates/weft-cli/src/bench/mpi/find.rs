@@ -1,4 +1,4 @@
-//! The MPIs and the provider: where they are, or what to do.
+//! Finds the MPIs and the provider, or says how to install them.
 
 use crate::error::Error;
 use crate::repository;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The file that libfabric loads.
 const PROVIDER: &str = "libweft-fi.so";
 
-/// Which MPI it is. They are told apart by a program that only one of them has.
+/// The MPI. Each is recognised by a program that only it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     OpenMpi,
@@ -17,7 +17,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 2] = [Kind::OpenMpi, Kind::Mpich];
 
-    /// As it stands in the names of systems, and as its folder is called.
+    /// The name in systems' names, and of its folder.
     pub fn name(self) -> &'static str {
         match self {
             Kind::OpenMpi => "openmpi",
@@ -25,7 +25,7 @@ impl Kind {
         }
     }
 
-    /// As people call it.
+    /// The name for display.
     pub fn title(self) -> &'static str {
         match self {
             Kind::OpenMpi => "Open MPI",
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// An MPI that is there.
+/// An installed MPI.
 #[derive(Clone, Debug)]
 pub struct Mpi {
     pub kind: Kind,
@@ -60,14 +60,14 @@ impl Mpi {
     }
 }
 
-/// The MPIs that are measured, and what is said of those that are not there.
+/// The MPIs to measure, and notes on those that are missing.
 #[derive(Debug)]
 pub struct Wanted {
     pub mpis: Vec<Mpi>,
     pub missing: Vec<String>,
 }
 
-/// Those that are named, else those that lie where `make bench-mpi` puts them.
+/// The MPIs at these paths; without paths, those installed by `make bench-mpi`.
 pub fn mpis(named: &[PathBuf]) -> Result<Wanted, Error> {
     if !named.is_empty() {
         let mpis = named.iter().map(|path| mpi_in(path)).collect::<Result<Vec<Mpi>, Error>>()?;
@@ -134,7 +134,7 @@ fn mpi_in(path: &Path) -> Result<Mpi, Error> {
     }
 }
 
-/// The folder of the provider: the one that is named, that of this checkout, or that of this installation.
+/// The folder of the provider: the one given, or that of this checkout, or that of this installation.
 pub fn provider(named: Option<&Path>) -> Result<PathBuf, Error> {
     let way_out = "Type `make bench-mpi` in weft's repository, which builds it into target/ofi, or name its folder by --provider PATH";
     let refused = |cause| Error::Usage { cause, way_out: way_out.to_owned() };

@@ -1,9 +1,9 @@
-//! The ratios that MPI over weft was built to reach, beside other transports.
+//! The goals for MPI over weft, relative to other transports.
 
 use crate::bench::goals::{Asked, Goal};
 use crate::bench::results::{Key, Metric, Results};
 
-/// All goals of which both sides were measured. The transport of its own is shared memory on one host, and TCP between two.
+/// All goals for which both sides were measured. An MPI's own transport is shared memory on one host, and TCP between two.
 pub fn goals(results: &Results, is_of_hosts: bool) -> Vec<Goal> {
     let (rtt, bandwidth) = (Metric::MpiRtt, Metric::MpiBandwidth);
     let between = [

@@ -1,4 +1,4 @@
-//! One run of the program by an MPI's launcher: started, listened to, and ended if it falls silent.
+//! One run of the program by an MPI's launcher: starts it, reads its output, and ends it if it falls silent.
 
 use super::find::Kind;
 use super::line::Line;
@@ -21,19 +21,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often is looked whether somebody asked for the end: seldom, because the ranks have all CPUs.
+/// How often to check whether the user asked for the end: rarely, because the ranks use all CPUs.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The time that a launcher gets to clean up after it was asked to end.
+/// How long a launcher may take to clean up after it was asked to end.
 const END_MOST: Duration = Duration::from_secs(3);
 
-/// Variables that begin so are settings of MPIs and of libfabric. Those of the user are not handed on.
+/// The prefixes of variables with settings of MPIs and of libfabric. The user's settings are removed.
 const FOREIGN: [&str; 7] = ["FI_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "MPIR_", "MPICH_"];
 
-/// How much is told of what a run said.
+/// The most characters of a run's output that are reported.
 const SAID_MOST: usize = 280;
 
-/// How a program is started that ends with this command.
+/// The arguments for a program that ends with this command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LauncherOptions {
     /// The command.
@@ -41,7 +41,7 @@ pub struct LauncherOptions {
     command: Vec<OsString>,
 }
 
-/// Becomes a launcher of MPI, or weftd. It hears the signals that this command blocks, and ends when this command does.
+/// Executes an MPI's launcher, or weftd. It receives the signals that this command blocks, and ends when this command does.
 pub fn run_launcher(options: &LauncherOptions) -> Result<(), Error> {
     die_with_parent()?;
     interrupt::hear_again()?;
@@ -54,7 +54,7 @@ pub fn run_launcher(options: &LauncherOptions) -> Result<(), Error> {
     })
 }
 
-/// One run, to be started.
+/// A run to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub program: &'a Program,
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub results: Vec<(String, usize, Sampled)>,
     /// The measurement that began last.
     begun: Option<(String, usize)>,
-    /// Whether all were measured.
+    /// Whether all measurements are done.
     has_ended: bool,
     /// Its other output.
     said: Vec<String>,
@@ -88,9 +88,9 @@ pub struct Outcome {
 pub enum At {
     /// Before the first measurement.
     Start,
-    /// At this one.
+    /// During this measurement.
     Measurement(String, usize),
-    /// Behind the last one: all figures are there.
+    /// After the last measurement: all figures are there.
     End,
 }
 
@@ -102,7 +102,7 @@ pub struct Failure {
 }
 
 impl Launch<'_> {
-    /// Runs it to its end. `begins` hears of each measurement.
+    /// Runs it to its end. Calls `begins` for each measurement.
     pub fn run(&self, interrupt: &Interrupt, begins: impl Fn(&str, usize)) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         let mut child = match self.command()?.spawn() {
@@ -143,7 +143,7 @@ impl Launch<'_> {
                 None => Some(format!("it did not end within {} s", END_MOST.as_secs())),
             };
         }
-        // Its end, or the kill, closes the pipe.
+        // When the program has ended or was killed, the pipe closes.
         drop(child);
         if outcome.why.is_some() {
             self.place.clear();
@@ -164,7 +164,7 @@ impl Launch<'_> {
                 command.env_remove(name);
             }
         }
-        // Sockets and files of the launcher go with the folder if it is killed.
+        // If the launcher is killed, its sockets and files are removed with the folder.
         command.env("TMPDIR", self.folder);
         if mpi.kind == Kind::OpenMpi {
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -197,13 +197,12 @@ impl Outcome {
         }
     }
 
-    /// Whether it printed this.
+    /// Whether a line of the output contains this.
     pub fn has_said(&self, sign: &str) -> bool {
         self.said.iter().any(|line| line.contains(sign))
     }
 
-    /// Why it failed, if it did. The measurement at which it failed has no result: its last check may be
-    /// the one that failed.
+    /// Why it failed, if it did. The measurement at which it failed has no result, since its last check may be the one that failed.
     pub fn failure(&mut self) -> Option<Failure> {
         let why = match (self.why.take(), self.has_ended) {
             (None, true) => return None,
@@ -221,7 +220,7 @@ impl Outcome {
     }
 }
 
-/// The output of a run as one line: the program's own complaints come first, and the lines that Open MPI was asked for are left out.
+/// A run's output as one line: the program's own complaints first, without the lines that Open MPI was asked for.
 fn summary(said: &[String]) -> String {
     let is_word = |line: &&str| line.chars().any(char::is_alphanumeric) && !line.contains("_component.c:");
     let (own, others): (Vec<&str>, Vec<&str>) =
@@ -234,14 +233,15 @@ fn summary(said: &[String]) -> String {
     text
 }
 
-/// The lines of a pipe, as they come.
+/// The lines of a pipe, as they arrive.
 fn lines_of(from: Option<impl Read + Send + 'static>) -> Result<Receiver<String>, Error> {
     let (to, lines) = channel();
     thread::start(move || {
         let Some(from) = from else { return };
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        // A read error ends this as the end of the pipe does; the exit status tells more. The receiver is gone if the run took too long.
+        // A read error ends the lines as the end of the pipe does; the exit status tells more. The receiver is gone if the run took
+        // too long.
         while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
@@ -253,14 +253,14 @@ fn lines_of(from: Option<impl Read + Send + 'static>) -> Result<Receiver<String>
     Ok(lines)
 }
 
-/// Asks a launcher to end its ranks and itself. If it does not in time, its owner kills it, and the kernel its ranks.
+/// Asks a launcher to end its ranks and itself. If it does not in time, its owner kills it, and the kernel kills its ranks.
 fn ask_to_end(child: &mut Child) {
-    // It may have ended by itself; it is not reaped yet, so nobody else has its number.
+    // It may have ended by itself; it has not been reaped, so no other process has its number.
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
     wait(child, END_MOST);
 }
 
-/// Waits for its end, but not for ever.
+/// Waits for its end, for a limited time.
 fn wait(child: &mut Child, most: Duration) -> Option<std::process::ExitStatus> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The lines that the program prints.
+//! The program's lines of output.
 
 use crate::bench::meter::Sampled;
 
@@ -11,12 +11,12 @@ pub enum Line {
     Begin { name: String, size: usize },
     /// Its result.
     Result { name: String, size: usize, sampled: Sampled },
-    /// All were measured.
+    /// All measurements are done.
     End,
 }
 
 impl Line {
-    /// Reads one. MPIs print lines of their own in between.
+    /// Parses a line. MPIs print lines of their own in between.
     pub fn read(line: &str) -> Option<Line> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let parts: Vec<&str> = rest.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! `weft bench mpi`: what MPIs cost over weft, beside their own shared memory and libfabric's other providers.
+//! `weft bench mpi`: the cost of MPI over weft, beside the MPIs' own shared memory and libfabric's other providers.
 
 mod find;
 mod goals;
@@ -28,15 +28,15 @@ use runner::{Pace, Runner};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time of each measurement: by default, and when it has to be quick. There are many of them.
+/// The time of each measurement: by default, and for `--quick`. There are many of them.
 const TIME: Duration = Duration::from_millis(60);
 const QUICK_TIME: Duration = Duration::from_millis(20);
 
-/// When nothing new begins.
+/// No run begins after this time.
 const MOST: Duration = Duration::from_secs(270);
 const QUICK_MOST: Duration = Duration::from_secs(50);
 
-/// The end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 Two ranks, pinned to two CPUs, run a program in C, which this command builds with the `mpicc` of each MPI. Each MPI runs over
 
@@ -45,34 +45,34 @@ Two ranks, pinned to two CPUs, run a program in C, which this command builds wit
   tcp   libfabric's tcp;ofi_rxm over loopback
   shm   libfabric's shm
 
-In every round all of them run, one after the other, in each second round the other way round; the table tells the median of the \
-rounds' medians, and the ratio of weft to the others, formed within each round. What fails is told behind the table, and in JSON as \
-`left_out`. If something over weft failed, the exit status is 1.
+In every round all of them run, one after the other, in every second round in the opposite order. The table shows the median of the \
+rounds' medians, and the ratio of weft to the others, taken within each round. Failures are listed after the table, and in JSON as \
+`left_out`. If a measurement over weft failed, the exit status is 1.
 
 Messages have a number at both ends, which their receiver checks. At the end of each measurement every byte of a transfer is \
 checked. A sender sends the same buffers again and again, as the benchmarks of MPIs do. Bandwidth and rates: 32 messages and then \
-a word back. Put and get: one operation and its flush; their bandwidths: 32 operations and a flush. Their window is memory of the \
-program (MPI_Win_create). In memory that an MPI allocates, its ranks of one host store and load directly, and no transport carries \
-anything. Open MPI's btl/ofi refuses libfabric's tcp: its put and get of the column tcp go over its btl/tcp. n-body: all particles \
-attract each other, each rank moves half of them; the speed-up is the time of a step by one rank, divided by that by two.
+a word back. Put and get: one operation and its flush; their bandwidths: 32 operations and a flush. Their window is the program's own \
+memory (MPI_Win_create), because in memory allocated by an MPI the ranks of one host store and load directly, without any transport. \
+Open MPI's btl/ofi refuses libfabric's tcp, so put and get in the column tcp use its btl/tcp. n-body: all particles \
+attract each other, and each rank moves half of them; the speed-up is the time of a step with one rank divided by that with two.
 
 --only hpcc runs four kernels of the HPC Challenge over Open MPI: linear equations (HPL), a transposed matrix, random updates, a Fourier \
 transform. It needs the program hpcc, which Debian has built with Open MPI. A run takes some ten seconds for each transport and round, and \
 counts only if hpcc's own checks pass.
 
-With --hosts each rank is in a network namespace of its own, joined by a veth pair. Beside weft stand Open MPI's own TCP and \
+With --hosts each rank is in a network namespace of its own, joined by a veth pair. Weft is compared with Open MPI's own TCP and \
 libfabric's tcp.
 
 MPIs are looked for in target/mpi/openmpi and target/mpi/mpich of weft's repository, where `make bench-mpi` installs them.";
 
-/// The options of `weft bench mpi`.
+/// The arguments of `weft bench mpi`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
-    /// Tells beside each ratio what was asked of it, and MISSED where it does not hold.
+    /// Prints the goal beside each ratio, and MISSED where it is not reached.
     #[arg(long)]
     goals: bool,
-    /// In about a minute: fewer rounds, shorter runs, fewer sizes.
+    /// Takes about a minute: fewer rounds, shorter runs, fewer sizes.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -80,10 +80,10 @@ pub struct Options {
     /// Only these groups of figures.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     only: Vec<Group>,
-    /// Between two network namespaces. Needs root.
+    /// Measures between two network namespaces. Needs root.
     #[arg(long)]
     hosts: bool,
-    /// Only over these.
+    /// Only over these transports.
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     over: Vec<Transport>,
     /// The folder of an MPI, with bin/mpicc and bin/mpiexec. More than one may be named.

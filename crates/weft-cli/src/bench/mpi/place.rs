@@ -1,4 +1,4 @@
-//! Where the two ranks are: on this host, or on two hosts, which are network namespaces.
+//! The places of the two ranks: this host, or two hosts, which are network namespaces.
 
 use super::find::Kind;
 use super::program::Folder;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The largest packet of the network between two hosts.
 pub const MTU: u32 = 1500;
 
-/// The time that one change of a namespace may take.
+/// How long one change of a namespace may take.
 const CALL_MOST: Duration = Duration::from_secs(10);
 
 /// Two places for ranks.
@@ -29,14 +29,15 @@ pub enum Place {
     Hosts(Hosts),
 }
 
-/// Two namespaces, and the program that MPIs take for ssh.
+/// Two namespaces, and the program that MPIs use instead of ssh.
 #[derive(Debug)]
 pub struct Hosts {
     joined: Joined,
     remote: PathBuf,
 }
 
-/// An MPI runs this instead of ssh: HOST COMMAND..., behind options. Open MPI takes hosts of one name for one host, so each has its own.
+/// An MPI runs this script instead of ssh, with options and then HOST COMMAND... Open MPI takes two hosts of the same name for one,
+/// so each gets its own.
 const REMOTE: &str = r#"#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 case "$1" in
@@ -54,7 +55,7 @@ impl Place {
         Ok((Place::Here, Interrupt::watch(|| {})?))
     }
 
-    /// Makes two hosts. The main thread is in the first one while they exist.
+    /// Makes two hosts. While they exist, the main thread is in the first.
     pub fn hosts(folder: &Folder) -> Result<(Place, Interrupt), Error> {
         let names = Names::ours(SIDES);
         let interrupt = Interrupt::watch(move || names.remove())?;
@@ -94,7 +95,7 @@ impl Place {
         }
     }
 
-    /// The words before the launcher in its command line.
+    /// The words before the launcher on its command line.
     pub fn before_launcher(&self) -> Vec<OsString> {
         let Place::Hosts(hosts) = self else { return Vec::new() };
         let script = "echo \"$0\" >/proc/sys/kernel/hostname; exec \"$@\"";
@@ -102,9 +103,9 @@ impl Place {
         ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", script, name].map(OsString::from).to_vec()
     }
 
-    /// How the launcher is told to start a rank at each place.
+    /// The options that make the launcher start one rank at each place.
     pub fn options(&self, kind: Kind) -> Vec<OsString> {
-        // The ranks choose their CPUs themselves. Two CPUs of one core are one slot for Open MPI.
+        // The ranks choose their CPUs themselves. Open MPI counts two CPUs of one core as one slot.
         let unbound = ["--bind-to", "none", "--map-by"];
         let Place::Hosts(hosts) = self else {
             return match kind {
@@ -129,11 +130,11 @@ impl Place {
         options
     }
 
-    /// Ends the processes that a killed launcher has left on the other host.
+    /// Kills the processes that a killed launcher has left on the other host.
     pub fn clear(&self) {
         let Place::Hosts(hosts) = self else { return };
         for pid in processes_in(hosts.joined.name(Side::There)) {
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

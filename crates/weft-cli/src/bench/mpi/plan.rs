@@ -4,7 +4,7 @@ use super::transport::Half;
 use crate::bench::plan::Extent;
 use crate::bench::results::Metric;
 
-/// A group of figures that can be asked for by itself.
+/// A group of figures that the user can select.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Group {
     /// A message there and back.
@@ -21,16 +21,17 @@ pub enum Group {
     Put,
     /// Get: alone, and its bandwidth.
     Get,
-    /// Particles that attract each other: a step by two ranks, and how much faster that is than by one.
+    /// Particles that attract each other: a step with two ranks, and the speed-up over one rank.
     Nbody,
-    /// Linear equations, transposition, random updates and Fourier transforms of HPC Challenge. Only if it is named: a run takes ten seconds.
+    /// Linear equations, transposition, random updates and Fourier transforms of HPC Challenge. Only on request: a run takes ten
+    /// seconds.
     Hpcc,
 }
 
-/// One measurement: what the program is asked for.
+/// A measurement, as the program is asked for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// As the program calls it.
+    /// The program's name for it.
     pub name: &'static str,
     pub metric: Metric,
     pub size: usize,
@@ -38,13 +39,13 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// As the program is asked.
+    /// The argument for the program.
     pub fn argument(&self) -> String {
         format!("{}:{}", self.name, self.size)
     }
 }
 
-/// A metric of the program, with its sizes, and those of a quick run.
+/// A metric of the program, with its sizes in normal and in quick runs.
 struct Figure {
     group: Group,
     name: &'static str,
@@ -135,11 +136,11 @@ const FIGURES: [Figure; 11] = [
         sizes: &[8192, 65536, 1 << 20],
         quick: &[65536],
     },
-    // A rank can run it once.
+    // A process can run it only once.
     Figure { group: Group::Hpcc, name: "hpcc", metric: Metric::Hpl, half: Half::Hpcc, sizes: &[2000], quick: &[400] },
 ];
 
-/// What a measurement of another name gives as well.
+/// Additional metrics that a measurement of another name gives.
 const MORE: [(&str, Metric); 5] = [
     ("nbody.speedup", Metric::SpeedUp),
     ("hpcc.hpl", Metric::Hpl),
@@ -148,7 +149,7 @@ const MORE: [(&str, Metric); 5] = [
     ("hpcc.fft", Metric::Fft),
 ];
 
-/// All measurements of one MPI over one transport, in order. Without groups, all but those of hpcc.
+/// All measurements of one MPI over one transport, in order. By default all but those of hpcc.
 pub fn plan(extent: Extent, groups: &[Group]) -> Vec<Probe> {
     let is_wanted = |group: Group| if groups.is_empty() { group != Group::Hpcc } else { groups.contains(&group) };
     let wanted = FIGURES.iter().filter(|figure| is_wanted(figure.group));
@@ -160,7 +161,7 @@ pub fn plan(extent: Extent, groups: &[Group]) -> Vec<Probe> {
     probes.collect()
 }
 
-/// The metric that a line of the program is of.
+/// The metric of a line of the program.
 pub fn metric(name: &str) -> Option<Metric> {
     let figures = FIGURES.iter().map(|figure| (figure.name, figure.metric));
     figures.chain(MORE).find(|figure| figure.0 == name).map(|figure| figure.1)

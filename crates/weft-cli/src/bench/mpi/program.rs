@@ -1,5 +1,5 @@
-//! The program in C that the ranks run: its sources are in this command, and each MPI's own compiler builds it. Beside it stands the script
-//! that runs hpcc.
+//! The program in C that the ranks run. This command contains its sources, and each MPI's own compiler builds it. The script that
+//! runs hpcc is beside it.
 
 use super::find::{Kind, Mpi};
 use crate::child::{output_of, NoOutput};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The time that building it may take on a machine that has other work.
+/// How long building it may take on a machine with other work.
 const BUILD_MOST: Duration = Duration::from_secs(120);
 
 const SOURCES: [(&str, &str); 4] = [
@@ -21,11 +21,11 @@ const SOURCES: [(&str, &str); 4] = [
     ("nbody.c", include_str!("../../../../../bench/mpi/nbody.c")),
 ];
 
-/// What runs hpcc, and its input.
+/// The script that runs hpcc, and its input.
 const HPCC: (&str, &str) = ("hpcc.sh", include_str!("../../../../../bench/mpi/hpcc.sh"));
 const HPCC_INPUT: (&str, &str) = ("hpccinf.txt", include_str!("../../../../../bench/mpi/hpccinf.txt"));
 
-/// A folder of this process, which goes with this value. MPIs have their sockets in it: its name is short.
+/// A folder of this process, removed when this is dropped. Its name is short, because MPIs put sockets into it.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -57,25 +57,25 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If that fails, files stay in the folder for temporary files.
+        // If that fails, files remain in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The program, as one MPI's ranks run it.
+/// A program for one MPI's ranks.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub mpi: Mpi,
     pub path: PathBuf,
-    /// What its environment has besides the settings of the transport.
+    /// Environment variables besides the settings of the transport.
     pub variables: Vec<(&'static str, String)>,
 }
 
-/// hpcc as this MPI's ranks run it. Distributions build it with their Open MPI 4, whose programs run with Open MPI 5 as well; none is built
+/// hpcc for this MPI's ranks. Distributions build it with Open MPI 4, whose programs run with Open MPI 5 as well; nobody builds it
 /// with MPICH.
 pub fn hpcc(mpi: &Mpi, folder: &Folder) -> Option<Program> {
     let libraries = mpi.folder("lib").to_string_lossy().into_owned();
-    // Numerical libraries would start threads of their own.
+    // Keep numerical libraries from starting threads of their own.
     let variables =
         [("LD_LIBRARY_PATH", libraries), ("OPENBLAS_NUM_THREADS", "1".to_owned()), ("OMP_NUM_THREADS", "1".to_owned())];
     let program = || Program { mpi: mpi.clone(), path: folder.path().join(HPCC.0), variables: variables.to_vec() };

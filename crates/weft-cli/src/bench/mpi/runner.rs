@@ -1,4 +1,4 @@
-//! Runs the plan: round after round, each MPI over each transport for a moment, so that all see the same weather.
+//! Runs the plan round after round, each MPI over each transport for a moment, so that all of them see the same conditions.
 
 use super::find::Kind;
 use super::launch::{At, Failure, Launch, Outcome};
@@ -18,13 +18,13 @@ use crate::progress::Progress;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long, how often, and until when.
+/// How long measurements are, how many rounds there are, and when to stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub rounds: u32,
-    /// Of one measurement.
+    /// The time of one measurement.
     pub time: Duration,
-    /// After this nothing new begins.
+    /// No run begins after this time.
     pub most: Duration,
 }
 
@@ -38,7 +38,7 @@ struct Turn {
     system: String,
 }
 
-/// Runs probes and gathers what they give.
+/// Runs probes and collects their results.
 #[derive(Debug)]
 pub struct Runner {
     cpus: Cpus,
@@ -57,7 +57,7 @@ pub struct Runner {
 #[derive(Debug, Default)]
 pub struct Measured {
     pub results: Results,
-    /// The versions of the MPIs, as they tell them.
+    /// The versions that the MPIs report.
     pub versions: Vec<(Kind, String)>,
     /// The measurements that were left out, with the reason.
     pub notes: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Measured {
 }
 
 impl Runner {
-    /// With the order of what is run: what is compared is neighbours.
+    /// Prepares the runs in an order that puts compared runs next to each other.
     pub fn prepare(
         cpus: Cpus,
         pace: Pace,
@@ -115,7 +115,7 @@ impl Runner {
         Ok(self.measured)
     }
 
-    /// Looks how long a cache line takes there and back.
+    /// Measures the round trip of a cache line.
     fn see_line(&mut self) {
         let Some(limits) = &self.limits else { return };
         let arguments = ["cache-line", "--size", "8"].map(str::to_owned);
@@ -128,7 +128,7 @@ impl Runner {
         }
     }
 
-    /// Runs an MPI over a transport, without the measurements that failed before. Where a measurement fails, those behind it are run by themselves.
+    /// Runs an MPI over a transport, without measurements that failed before. If one fails, those after it run separately.
     fn run_turn(&mut self, turn: &Turn, plan: &[Probe], round: u32, progress: &Progress) -> Result<(), Error> {
         let has_failed =
             |probe: &Probe| self.failed.iter().any(|(system, failed)| *system == turn.system && failed == probe);
@@ -174,7 +174,7 @@ impl Runner {
         }
     }
 
-    /// Notes a failure. Returns the measurements that are to be run yet.
+    /// Notes a failure. Returns the measurements that are still to be run.
     fn note(&mut self, turn: &Turn, left: Vec<Probe>, failure: Failure) -> Vec<Probe> {
         let position = |name: &str, size| left.iter().position(|probe| (probe.name, probe.size) == (name, size));
         let all = turn.half.title();
@@ -190,7 +190,7 @@ impl Runner {
             self.measured.failed_over_weft += failed.len().max(1);
         }
         let what = format!("{}, {what}: ", turn.system);
-        // A bad end may come in each round.
+        // The same failure may occur in each round.
         if !self.measured.notes.iter().any(|note| note.starts_with(&what)) {
             self.measured.notes.push(what + &failure.why);
         }
@@ -199,14 +199,14 @@ impl Runner {
     }
 }
 
-/// A run that gave figures, but did not say that they are of what it was told to use.
+/// Fails a run whose output does not show that it used the transport that it was told to use.
 fn unproven(turn: &Turn, outcome: &mut Outcome) -> Option<Failure> {
     let sign = turn.settings.sign.as_deref().filter(|sign| !outcome.has_said(sign))?;
     outcome.results.clear();
     Some(Failure { at: At::Start, why: format!("it ran over something else: nowhere does it say `{}`", sign.trim()) })
 }
 
-/// A measurement in words.
+/// A measurement, for display.
 fn title(name: &str, size: usize) -> String {
     match name {
         "barrier" => name.to_owned(),

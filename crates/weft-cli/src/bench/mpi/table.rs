@@ -27,7 +27,7 @@ const FIGURES: [(Metric, &str); 15] = [
     (Metric::Fft, "hpcc, Fourier transform"),
 ];
 
-/// One figure of an MPI, over each transport.
+/// A figure of an MPI over each transport.
 #[derive(Debug)]
 pub struct Line<'a> {
     pub metric: Metric,
@@ -37,7 +37,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The size in words: of particles it is their number, and a barrier has none.
+    /// The size for display: a number of particles for metrics of particles, and nothing for a barrier.
     pub fn what(&self) -> String {
         match self.metric {
             Metric::MpiBarrier => String::new(),
@@ -45,7 +45,7 @@ impl Line<'_> {
         }
     }
 
-    /// weft's figure divided by one of the others'.
+    /// weft's figure divided by another one.
     pub fn ratio(&self, other: usize) -> Option<f64> {
         let [Some(weft), ..] = self.rows else { return None };
         weft.divided_by(self.rows[other].filter(|_| other != 0)?)
@@ -69,18 +69,18 @@ pub fn lines(document: &Document, kind: Kind) -> Vec<Line<'_>> {
     lines
 }
 
-/// The MPIs that have figures, and these.
+/// The MPIs that have figures, with their lines.
 pub fn by_mpi(document: &Document) -> Vec<(&'static str, &'static str, Vec<Line<'_>>)> {
     let all = Kind::ALL.map(|kind| (kind.name(), kind.title(), lines(document, kind)));
     all.into_iter().filter(|(_, _, lines)| !lines.is_empty()).collect()
 }
 
-/// The transports of which there are figures.
+/// The transports that have figures.
 pub fn columns(lines: &[Line<'_>]) -> Vec<usize> {
     (0..Transport::ALL.len()).filter(|&at| lines.iter().any(|line| line.rows[at].is_some())).collect()
 }
 
-/// The cells of a line behind its title: each transport's figure, and weft's divided by it.
+/// The cells of a line after its title: each transport's figure, and weft's divided by it.
 pub fn cells(line: &Line<'_>, columns: &[usize]) -> Vec<String> {
     let mut cells = Vec::new();
     for &at in columns {
@@ -93,7 +93,7 @@ pub fn cells(line: &Line<'_>, columns: &[usize]) -> Vec<String> {
     cells
 }
 
-/// The heads of these columns.
+/// The headings of these columns.
 pub fn heads(columns: &[usize], ratio: &str, is_of_hosts: bool) -> Vec<String> {
     let mut heads = Vec::new();
     for &at in columns {
@@ -105,7 +105,7 @@ pub fn heads(columns: &[usize], ratio: &str, is_of_hosts: bool) -> Vec<String> {
     heads
 }
 
-/// Everything, as text. If `is_judged`, also what was asked of ratios and whether it holds.
+/// Everything, as text. If `is_judged`, also the goals and whether they are reached.
 pub fn render(document: &Document, is_judged: bool) -> String {
     let machine = &document.machine;
     let between = document.between.as_deref().unwrap_or("two ranks");
@@ -144,7 +144,7 @@ fn figures(title: &str, lines: &[Line<'_>], is_of_hosts: bool) -> Table {
     table
 }
 
-/// How many samples the figures are of.
+/// The number of samples per figure.
 pub fn samples(document: &Document) -> String {
     let ns = || document.rows.iter().map(|row| row.n);
     let (least, most) = (ns().min().unwrap_or(0), ns().max().unwrap_or(0));

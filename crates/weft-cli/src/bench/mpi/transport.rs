@@ -1,11 +1,11 @@
-//! The transports that an MPI may run over, and how each MPI is told.
+//! The transports of MPI, and the settings that make each MPI use them.
 
 use super::find::Kind;
 use super::place::Place;
 use std::path::Path;
 use std::time::Duration;
 
-/// A transport that an MPI runs over.
+/// A transport that an MPI can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Transport {
     /// The provider of weft.
@@ -22,7 +22,7 @@ impl Transport {
     /// In the order of columns.
     pub const ALL: [Transport; 4] = [Transport::Weft, Transport::Own, Transport::Tcp, Transport::Shm];
 
-    /// As it stands behind the name of an MPI.
+    /// The suffix of an MPI's name.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Weft => "weft",
@@ -32,7 +32,7 @@ impl Transport {
         }
     }
 
-    /// As tables and pictures have it.
+    /// The name in tables and pictures.
     pub fn title(self, is_of_hosts: bool) -> &'static str {
         match self {
             Transport::Weft => "weft",
@@ -43,26 +43,26 @@ impl Transport {
         }
     }
 
-    /// The provider of libfabric. An MPI's own transport has none.
+    /// The libfabric provider. An MPI's own transport has none.
     pub fn provider(self) -> Option<&'static str> {
         match self {
             Transport::Weft => Some("weft"),
             Transport::Own => None,
-            // The MPIs' libfabric has a tcp of its own for unconnected endpoints as well: Open MPI 5.0.11 gets no message through it.
+            // The MPIs' libfabric also has a plain tcp for unconnected endpoints, but Open MPI 5.0.11 gets no message through it.
             Transport::Tcp => Some("tcp;ofi_rxm"),
             Transport::Shm => Some("shm"),
         }
     }
 }
 
-/// Those that were asked for, or all that lead there.
+/// The transports that were asked for, or all that work between the places.
 pub fn wanted(over: &[Transport], is_of_hosts: bool) -> Vec<Transport> {
     let all = Transport::ALL.into_iter().filter(|transport| over.is_empty() || over.contains(transport));
     all.filter(|&transport| !is_of_hosts || transport != Transport::Shm).collect()
 }
 
-/// What a run measures: one of the two halves of the program, or hpcc. Open MPI sends messages by one component and carries one-sided
-/// operations out by another, and the second would be polled beside the first.
+/// The half of the program that a run measures, or hpcc. Open MPI sends messages with one component and carries out one-sided
+/// operations with another; in one run, both would be polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Half {
     Messages,
@@ -71,8 +71,8 @@ pub enum Half {
 }
 
 impl Half {
-    /// How long a run may print nothing. A measurement of the program takes some tenths of a second, and on a machine with other work it was
-    /// seen to take seconds. hpcc is silent up to its end: ten seconds, and a minute on such a machine.
+    /// How long a run may print nothing. A measurement of the program takes some tenths of a second, and on a loaded machine it was
+    /// seen to take seconds. hpcc prints nothing before its end: ten seconds, or a minute on a loaded machine.
     pub fn silence(self) -> Duration {
         match self {
             Half::Messages | Half::OneSided => Duration::from_secs(20),
@@ -94,13 +94,13 @@ impl Half {
 #[derive(Debug)]
 pub struct Settings {
     pub variables: Vec<(&'static str, String)>,
-    /// The MPI prints this if it uses the provider that it was told to use.
+    /// The MPI prints this if it uses the given provider.
     pub sign: Option<String>,
-    /// How the figures are told where the name of the transport does not say it.
+    /// How it works, if the name of the transport does not say so.
     pub detail: Option<&'static str>,
 }
 
-/// The settings with which this MPI uses this transport. `None` if the MPI has none of its own, or the same as under another name.
+/// The settings that make this MPI use this transport. `None` if the MPI has none of its own, or has it under another name.
 pub fn settings(
     kind: Kind,
     transport: Transport,
@@ -150,7 +150,7 @@ fn openmpi(transport: Transport, half: Half, set: &mut impl FnMut(&'static str, 
     };
     set("OMPI_MCA_pml", "cm");
     set("OMPI_MCA_mtl", "ofi");
-    // Without what is layered over it.
+    // Without the layers on top of it.
     set("OMPI_MCA_mtl_ofi_provider_include", name.split(';').next().unwrap_or(name));
     set("OMPI_MCA_mtl_ofi_verbose", "1");
     if half == Half::OneSided {
@@ -182,7 +182,7 @@ mod tests {
                     let of = |name| settings.variables.iter().find(|v| v.0 == name).map(|v| v.1.as_str());
                     assert_eq!(of("FI_PROVIDER"), transport.provider(), "{kind:?} {transport:?}");
                     assert_eq!(of("FI_PROVIDER_PATH"), (transport == Transport::Weft).then_some("/providers"));
-                    // Without a sign stands how it is done instead.
+                    // Without a sign, the detail says how it is done instead.
                     assert!(settings.sign.is_some() != settings.detail.is_some(), "{kind:?} {transport:?} {half:?}");
                 }
             }

@@ -1,4 +1,5 @@
-//! The pictures, as SVG by plotters. Lines and marks of a family differ in more than their colour: they are read in print, too.
+//! The pictures, as SVG by plotters. Lines and marks of a family differ in more than their colour, so that they can be told apart
+//! in print.
 
 use crate::bench::json::Family;
 use crate::bench::results::Metric;
@@ -10,20 +11,20 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// Places of a picture are whole numbers: they are finer than the size at which it is shown.
+/// Coordinates are integers, on a finer grid than the displayed size.
 const FINE: i32 = 2;
 
-/// Colours that stand in the pictures; the page replaces them in the dark.
+/// Colours in the pictures; the page replaces them in dark mode.
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 pub const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
-/// Room at the right of curves, for their names.
+/// Room for the names of curves, to their right.
 const NAMES: i32 = 150;
 
 type Failed = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What a line or a mark stands for.
+/// What a line or a mark shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     Family(Family),
@@ -32,7 +33,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Its colour by day and in the dark.
+    /// Its colours in light and in dark mode.
     pub fn colours(self) -> (RGBColor, &'static str) {
         match self {
             Who::Family(Family::Weft) => (RGBColor(0x1f, 0x4e, 0x8c), "#7db3ff"),
@@ -48,7 +49,7 @@ impl Who {
         ShapeStyle { color: self.colours().0.to_rgba(), filled: true, stroke_width: width }
     }
 
-    /// Lengths of its dashes and of the gaps between them; without gaps it is drawn through.
+    /// The lengths of its dashes and gaps; without gaps the line is solid.
     fn dashes(self) -> (i32, i32) {
         match self {
             Who::Family(Family::Weft) => (1, 0),
@@ -68,7 +69,7 @@ pub struct Curve {
     pub points: Vec<(usize, f64)>,
 }
 
-/// A row of dots: one value with its name.
+/// A row of dots: a value with its name.
 #[derive(Clone, Debug)]
 pub struct Dot {
     pub who: Who,
@@ -76,19 +77,19 @@ pub struct Dot {
     pub value: f64,
 }
 
-/// What a picture is called: by letter above it, by title to those who do not see it.
+/// The name of a picture: a letter above it, and a title for screen readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     pub letter: &'a str,
     pub title: &'a str,
 }
 
-/// What is said beside the axes, and how large a picture is.
+/// The labels of the axes, and the size of a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     pub name: Name<'a>,
     pub metric: Metric,
-    /// What the axis of the values says.
+    /// The label of the value axis.
     pub values: &'a str,
     pub width: u32,
     pub height: u32,
@@ -96,7 +97,7 @@ pub struct Frame<'a> {
     pub sizes: Sizes,
 }
 
-/// The kind of sizes of a picture.
+/// The kind of sizes in a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sizes {
     Bytes,
@@ -137,7 +138,7 @@ impl Frame<'_> {
     }
 }
 
-/// The range that holds all values, to whole powers of ten, but no more than a third of one beyond them.
+/// A range that contains all values, extended to whole powers of ten, but by no more than a third of one.
 pub fn range_of(values: impl IntoIterator<Item = f64>) -> Option<Range<f64>> {
     let logs = values.into_iter().filter(|value| *value > 0.0).map(f64::log10);
     let range = logs.fold(None, |range: Option<Range<f64>>, log| match range {
@@ -147,7 +148,7 @@ pub fn range_of(values: impl IntoIterator<Item = f64>) -> Option<Range<f64>> {
     Some(range.start.floor().max(range.start - 0.3)..range.end.ceil().min(range.end + 0.3))
 }
 
-/// Marks of an axis of logarithms: 1, 2 and 5 of each power of ten, or the powers alone if those are many.
+/// The marks of a logarithmic axis: 1, 2 and 5 of each power of ten, or only the powers if there are many.
 fn marks(range: &Range<f64>) -> Vec<f64> {
     let steps: &[f64] = if range.end - range.start > 2.6 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let powers = range.start.floor() as i32..=range.end.ceil() as i32;
@@ -155,7 +156,7 @@ fn marks(range: &Range<f64>) -> Vec<f64> {
     all.filter(|mark| *mark >= range.start - 1e-9 && *mark <= range.end + 1e-9).collect()
 }
 
-/// An axis that shows these marks and no others.
+/// An axis with exactly these marks.
 struct Axis {
     range: Range<f64>,
     marks: Vec<f64>,
@@ -179,7 +180,7 @@ impl Ranged for Axis {
     }
 }
 
-/// A logarithmic axis of values.
+/// A logarithmic value axis.
 fn logarithmic(range: &Range<f64>) -> Axis {
     Axis { range: range.clone(), marks: marks(range) }
 }
@@ -246,7 +247,7 @@ pub fn curves(frame: &Frame, curves: &[Curve], values: Range<f64>) -> Result<Str
     })
 }
 
-/// Values of different things on one logarithmic axis, a row for each.
+/// Values of different things on one logarithmic axis, one row for each.
 pub fn dots(frame: &Frame, dots: &[Dot], values: Range<f64>) -> Result<String, Error> {
     let rows = dots.len() as f64;
     frame.svg(|area| {
@@ -274,7 +275,7 @@ pub fn dots(frame: &Frame, dots: &[Dot], values: Range<f64>) -> Result<String, E
             .draw()?;
         let start = chart.backend_coord(&(values.start, 0.0)).0;
         for (row, dot) in dots.iter().enumerate() {
-            // No axis of logarithms has zero, or less.
+            // A logarithmic axis has no place for zero or less.
             let is_on_axis = dot.value > 0.0;
             let at = if is_on_axis { dot.value.log10() } else { values.start };
             let (x, y) = chart.backend_coord(&(at, row as f64 + 0.5));
@@ -296,7 +297,7 @@ fn letter(area: &Area, frame: &Frame) -> Result<(), Failed> {
     area.draw(&Text::new(frame.name.letter.to_owned(), (8 * FINE, 12 * FINE), text(15, INK, HPos::Left)))
 }
 
-/// Each who has a mark of its own.
+/// Draws the mark of `who`.
 fn mark(area: &Area, who: Who, (x, y): (i32, i32)) -> Result<(), Failed> {
     let style = who.style();
     match who {
@@ -308,7 +309,7 @@ fn mark(area: &Area, who: Who, (x, y): (i32, i32)) -> Result<(), Failed> {
     }
 }
 
-/// Heights in ascending order, moved so that none is nearer than `least` to the next.
+/// Ascending heights, moved so that neighbours are at least `least` apart.
 fn apart(heights: &[i32], least: i32) -> Vec<i32> {
     let mut placed: Vec<i32> = heights.to_vec();
     for _ in 0..placed.len() * placed.len() {
@@ -323,7 +324,7 @@ fn apart(heights: &[i32], least: i32) -> Vec<i32> {
     placed
 }
 
-/// Of ascending values, those that are far enough from the one before; and the first.
+/// The first of ascending values, and those far enough from the one before.
 fn thinned(values: impl Iterator<Item = f64>, least: f64) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for value in values {
@@ -334,7 +335,7 @@ fn thinned(values: impl Iterator<Item = f64>, least: f64) -> Vec<f64> {
     kept
 }
 
-/// A round value beside an axis, with its unit.
+/// A rounded value with its unit, for an axis.
 fn short(metric: Metric, value: f64) -> String {
     let units: &[(f64, &str)] = match metric.unit() {
         "1/s" => &[(1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")],
@@ -388,7 +389,7 @@ mod tests {
         let points = vec![(8, 200.0), (64, 210.0), (65536, 12000.0)];
         let curve = Curve { who: Who::Family(Family::Weft), name: "weft".to_owned(), points };
         let svg = curves(&frame, &[curve], 2.0..4.5).expect("it can be drawn");
-        // One for each point and one beside the name.
+        // One for each point, and one beside the name.
         assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
         assert!(svg.contains("aria-label=\"a &lt; b A\"") && svg.contains("64 KiB"), "{svg}");
     }

@@ -1,4 +1,4 @@
-//! `weft bench report`: one measurement as pictures and tables, or two side by side, in one file for a browser; or as Markdown.
+//! `weft bench report`: one measurement as pictures and tables, or two side by side, in one HTML file; or as Markdown.
 
 mod draw;
 mod mpi;
@@ -13,36 +13,36 @@ use draw::{Curve, Dot, Frame, Name, Sizes, Who};
 use page::Page;
 use std::path::{Path, PathBuf};
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
-The files are those that the benchmarks write with `--json FILE`. Of the systems of a kind (the \
-kernel's pipes and sockets; UCX's interfaces; the limit programs) the best one at each size is drawn; of UCX those go first whose \
-receivers read all bytes, as the others' do. Ratios are those of the \
-medians that stand in the files; the tables of `weft bench` form them within each round, which is better on a machine that changes \
-meanwhile. The page needs nothing else: no scripts, no fonts, no network.";
+The benchmarks write the files with `--json FILE`. Of the systems of one kind (the \
+kernel's pipes and sockets; UCX's interfaces; the limit programs), the page shows the best one at each size. UCX with receivers that \
+read all bytes is preferred, since all other receivers do. Ratios are those of the \
+medians in the files; the tables of `weft bench` take them within each round, which is better if the machine changes during a \
+measurement. The page is self-contained: no scripts, no fonts, no network.";
 
-/// What can be asked of `weft bench report`.
+/// The arguments of `weft bench report`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Options {
     /// The measurement.
     #[arg(value_name = "A.json")]
     first: PathBuf,
-    /// Another one, drawn beside it, with ratios.
+    /// Another measurement, drawn beside it, with ratios.
     #[arg(value_name = "B.json")]
     second: Option<PathBuf>,
-    /// Prints each measurement as a part of a Markdown page instead: one table, and one line of conditions.
+    /// Prints each measurement as part of a Markdown page instead: one table, and one line of conditions.
     #[arg(long, conflicts_with = "output")]
     markdown: bool,
     /// The page.
     #[arg(short, long, value_name = "FILE", default_value = "weft-report.html")]
     output: PathBuf,
-    /// Writes each picture as a file of its own as well, into this folder.
+    /// Also writes each picture to a file of its own in this folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "markdown")]
     svg: Option<PathBuf>,
 }
 
-/// Draws, and says where it is.
+/// Draws the page, and prints its path.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut documents = vec![Document::read(&options.first)?];
     documents.extend(options.second.as_deref().map(Document::read).transpose()?);
@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     print_line(written.display().to_string())
 }
 
-/// Writes the page of one or two measurements. Returns where it is.
+/// Writes the page of one or two measurements. Returns its path.
 pub fn write(path: &Path, documents: &[Document]) -> Result<PathBuf, Error> {
     write_page(path, page(documents)?)
 }
@@ -73,7 +73,7 @@ fn write_page(path: &Path, page: Page) -> Result<PathBuf, Error> {
     Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()))
 }
 
-/// Writes pictures, called by their titles: of two measurements the second one's ends with `-b`.
+/// Writes the pictures, named after their titles; those of the second measurement end with `-b`.
 fn write_pictures(folder: &Path, pictures: &[(String, String)]) -> Result<(), Error> {
     let failed = |path: &Path, source| Error::File {
         verb: "write",
@@ -97,7 +97,7 @@ fn write_pictures(folder: &Path, pictures: &[(String, String)]) -> Result<(), Er
 struct BySize {
     metric: Metric,
     title: &'static str,
-    /// What it means, for who sees the like for the first time.
+    /// An explanation for newcomers.
     words: &'static str,
     values: &'static str,
     has_tail: bool,
@@ -150,12 +150,12 @@ fn page(documents: &[Document]) -> Result<Page, Error> {
     Ok(page)
 }
 
-/// How large pictures are: two beside each other have less room.
+/// The size of pictures: two side by side have less room.
 fn frame<'a>(documents: &[Document], name: Name<'a>, metric: Metric, values: &'a str, height: u32) -> Frame<'a> {
     Frame { name, metric, values, width: if documents.len() > 1 { 600 } else { 820 }, height, sizes: Sizes::Bytes }
 }
 
-/// What stands above a picture: which of two it is. The page has the title.
+/// The text above a picture: which of the two it is. The page has the title.
 fn lettered(documents: &[Document], at: usize) -> &'static str {
     match documents.len() {
         0 | 1 => "",

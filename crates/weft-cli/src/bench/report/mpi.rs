@@ -9,7 +9,7 @@ use crate::bench::mpi::Transport;
 use crate::bench::results::Metric;
 use crate::error::Error;
 
-/// A picture by size, or the last one: rows of dots at one size.
+/// A picture by size; or rows of dots at one size, which come last.
 struct Picture {
     metric: Metric,
     title: &'static str,
@@ -88,7 +88,7 @@ const PICTURES: [Picture; 9] = [
     },
 ];
 
-/// Metrics with one size: these are rows of dots.
+/// Metrics with only one size, drawn as rows of dots.
 const SINGLE: [(Metric, &str, &str, &str); 6] = [
     (Metric::MpiBarrier, "barrier", "Less is better.", TIME),
     (
@@ -108,7 +108,7 @@ const SINGLE: [(Metric, &str, &str, &str); 6] = [
     (Metric::Fft, "hpcc, Fourier transform", "More is better. MPIFFT, of one dimension.", FLOPS),
 ];
 
-/// The colours and marks of a transport: those of weft, of limits, of the kernel and of UCX.
+/// The colours and marks of a transport: those of weft, the limits, the kernel and UCX are reused.
 fn who(transport: Transport) -> Who {
     Who::Family(match transport {
         Transport::Weft => Family::Weft,
@@ -135,7 +135,7 @@ pub fn add(page: &mut Page, documents: &[Document]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The MPIs of any of the measurements.
+/// The MPIs in any of the measurements.
 fn mpis(documents: &[Document]) -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
     for (name, title, _) in documents.iter().flat_map(by_mpi) {

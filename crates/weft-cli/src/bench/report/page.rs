@@ -1,4 +1,4 @@
-//! The page around the pictures: the machine, a table beneath each picture, colours for paper and for the dark.
+//! The page around the pictures: the machine, a table below each picture, colours for paper and for dark mode.
 
 use super::draw::{Who, GRID, INK};
 use super::mpi;
@@ -11,7 +11,7 @@ use plotters::style::RGBColor;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What two measurements are called.
+/// The names of two measurements.
 pub const LETTERS: [&str; 2] = ["A", "B"];
 
 const STYLE: &str = "
@@ -27,7 +27,7 @@ th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(
 th { font-weight: 600; vertical-align: bottom; } .left, th:first-child, td:first-child { text-align: left; } td.how { white-space: normal; text-align: left; min-width: 12rem; }
 ";
 
-/// Paper: the colours of day, and no picture or row cut in two.
+/// For paper: light colours, and no page break inside a picture or row.
 const PRINT: &str = "
 @media print {
   @page { margin: 14mm; }
@@ -77,7 +77,7 @@ impl Page {
         Page { html, rest: everything(documents), pictures: Vec::new() }
     }
 
-    /// A picture, or two beside each other, with what it means above and the table beneath.
+    /// Adds a picture, or two side by side, with an explanation above and the table below.
     pub fn figure(&mut self, (title, words): (&str, &str), pictures: Vec<String>, table: String) {
         if pictures.is_empty() {
             return;
@@ -91,13 +91,13 @@ impl Page {
         );
     }
 
-    /// All of it.
+    /// The complete page.
     pub fn finish(self) -> String {
         self.html + &self.rest + "</body>\n</html>\n"
     }
 }
 
-/// How what is not of MPIs is measured.
+/// How figures other than those of MPIs are measured.
 fn others(documents: &[Document]) -> &'static str {
     match documents.iter().any(Document::has_ucx_that_reads) {
         true => {
@@ -112,7 +112,7 @@ fn others(documents: &[Document]) -> &'static str {
     }
 }
 
-/// The colours of the pictures in the dark. They stand in the pictures as attributes, which rules go before.
+/// The pictures' colours in dark mode. The pictures have them as attributes, which CSS rules override.
 fn by_night() -> String {
     let hex = |RGBColor(r, g, b)| format!("#{r:02X}{g:02X}{b:02X}");
     let all = Family::ALL.into_iter().map(Who::Family).chain([Who::Tail]).map(Who::colours);
@@ -152,15 +152,15 @@ fn machine(document: &Document) -> String {
     escaped(&text)
 }
 
-/// A table that is being written: numbers stand at the right of their columns, words at the left.
+/// A table under construction: numbers are aligned to the right of their columns, words to the left.
 struct Table {
     html: String,
-    /// What stands in the tags of each column.
+    /// The attributes of each column's cells.
     sides: Vec<&'static str>,
 }
 
 impl Table {
-    /// Columns without a head, and these, have words.
+    /// The columns with words: these, and those without a heading.
     const WORDS: [&str; 3] = ["", "which", "how"];
 
     fn new(heads: &[&str]) -> Table {
@@ -189,7 +189,7 @@ fn told(metric: Metric, found: Option<(&Row, f64)>) -> [String; 3] {
     [figure(metric, median), p99, row.n.to_string()]
 }
 
-/// A system, and whether it is UCX that reads.
+/// The name of a system, and whether it is UCX whose receivers read.
 fn system(row: &Row) -> String {
     format!("{}{}", row.system, if row.is_ucx_that_reads() { ", reading" } else { "" })
 }
@@ -198,7 +198,7 @@ fn ratio(above: Option<f64>, below: Option<f64>) -> String {
     above.zip(below).filter(|(_, below)| *below > 0.0).map_or_else(String::new, |(above, below)| digits(above / below))
 }
 
-/// The figures of a metric by size: one measurement beside the other systems, or two beside each other.
+/// The figures of a metric by size: one measurement beside the other systems, or two side by side.
 pub fn by_size(documents: &[Document], metric: Metric) -> String {
     let sizes: BTreeSet<usize> = documents.iter().flat_map(|document| document.sizes(metric)).collect();
     match documents {
@@ -212,7 +212,7 @@ pub fn rates(documents: &[Document]) -> String {
     by_size(documents, Metric::Rate)
 }
 
-/// A metric of an MPI over each transport: one measurement with ratios, or two beside each other.
+/// A metric of an MPI over each transport: one measurement with ratios, or two side by side.
 pub fn of_mpi(documents: &[Document], name: &str, metric: Metric) -> String {
     let mut table = match documents {
         [_] => Table::new(&["", "which", "median", "p99", "n", "weft ÷ it"]),
@@ -307,7 +307,7 @@ pub fn logp(documents: &[Document], parameters: &[(Metric, &str)]) -> String {
     table.finish()
 }
 
-/// Each row of the files.
+/// All rows of the files.
 fn everything(documents: &[Document]) -> String {
     let mut html = String::new();
     for (at, document) in documents.iter().enumerate() {
@@ -348,7 +348,7 @@ fn everything(documents: &[Document]) -> String {
     html
 }
 
-/// Text as it may stand in a page, between tags and in attributes.
+/// Text escaped for a page, between tags and in attributes.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,7 +1,7 @@
-//! The experiment with processes: one weftd, its server, and all clients in one process that is its own network interface.
+//! The experiment with real processes: one weftd, its server, and all clients in one process that is its own network interface.
 //!
-//! All are on this host and speak through the loopback interface, because set-up sockets are switched off. The machine decides how fast they
-//! are; what must hold does not depend on it.
+//! All are on this host and communicate through the loopback interface, because set-up sockets are switched off. Their speed
+//! depends on the machine; the checks do not.
 
 mod order;
 mod roles;
@@ -25,19 +25,19 @@ use std::time::Duration;
 /// Numbers of clients.
 const CLIENTS: [u32; 2] = [16, 64];
 
-/// Between two looks at the daemon.
+/// Time between two looks at the daemon.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long the two processes may take beyond the time in which answers are counted.
+/// How long the two processes may take beyond the measured time.
 const END_MOST: Duration = Duration::from_secs(20);
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 pub struct Real {
     /// CPUs that the processes may use.
     pub cpus: usize,
     pub rows: Vec<RealRow>,
-    /// Why it was left out, if it was.
+    /// Why the runs were left out, if they were.
     pub left_out: Option<String>,
 }
 
@@ -47,25 +47,25 @@ pub struct RealRow {
     pub clients: u32,
     pub frames: u32,
     pub requests_per_second: f64,
-    /// As a part of the mean.
+    /// Relative to the mean.
     pub slowest_client: f64,
     pub remappings_per_second: f64,
-    /// Remappings of the whole run.
+    /// Remappings in the whole run.
     pub remapped: u64,
-    /// Looks at the daemon, and the most frames that were in use at one of them.
+    /// Looks at the daemon, and the most frames in use at any of them.
     pub looks: u64,
     pub frames_used_most: u64,
-    /// Records that the daemon refused for now, and times that it paused a stream.
+    /// Records that the daemon refused for now, and how often it paused a stream.
     pub refused: u64,
     pub paused: u64,
-    /// Requests of the whole run: each was answered once and in order.
+    /// Requests in the whole run; each was answered once and in order.
     pub requests: u64,
     pub answers: u64,
     pub out_of_order: u64,
     pub returned: u64,
 }
 
-/// One run, to be made.
+/// A run to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub clients: u32,
@@ -75,7 +75,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// What a progress bar says of it.
+    /// Its text in the progress bar.
     pub fn title(&self) -> String {
         format!("real, {} clients, {} frames", self.clients, self.frames)
     }
@@ -91,7 +91,7 @@ pub fn cases(extent: Extent) -> Vec<Case> {
     all.map(|(clients, frames)| Case { clients, frames, warms, lasts }).collect()
 }
 
-/// Why a run gives nothing.
+/// Why a run has no result.
 #[derive(Debug)]
 enum Wrong {
     /// The daemon does not start.
@@ -119,11 +119,11 @@ pub fn run(extent: Extent, interrupt: &Interrupt, progress: &Progress) -> Result
         interrupt.check()?;
         progress.say(case.title());
         let ran = run_case(&case, &program, interrupt);
-        // Its processes hear Ctrl-C as well; what they say then is no fault.
+        // Its processes get Ctrl-C as well; their errors are then no failure.
         interrupt.check()?;
         match ran {
             Ok(row) => real.rows.push(row),
-            // That others started shows that it can.
+            // If others started, the daemon can run here, and this is a failure.
             Err(Wrong::NoDaemon(why)) if real.rows.is_empty() => return Ok(Real { left_out: Some(why), ..real }),
             Err(Wrong::NoDaemon(cause) | Wrong::Broken(cause)) => {
                 return Err(super::wrong(format!("the run \"{}\"", case.title()), cause));
@@ -157,14 +157,14 @@ fn run_case(case: &Case, program: &Path, interrupt: &Interrupt) -> Result<RealRo
             None => looks.note(look()?, case.lasts),
         }
     };
-    // If it heard no end, requests are missing or came back, which is what is told then.
+    // If the server did not hear of the end, requests are missing or came back; `judge` reports that.
     let served = server.contended(END_MOST).ok().flatten();
     looks.end(look()?);
     judge(case, &asked, served.as_ref(), &looks).map_err(Wrong::Broken)?;
     Ok(row(case, &asked, &looks))
 }
 
-/// Starts one of the two processes, whose messages all go over the network.
+/// Starts one of the two processes. All its messages go over the network.
 fn start(environment: impl FnOnce(&mut Command)) -> Result<Peer, Error> {
     let mut command = myself()?;
     command.arg("bench-peer").env("WEFT_LOCAL", "off").env_remove("WEFT_PORT");
@@ -172,11 +172,11 @@ fn start(environment: impl FnOnce(&mut Command)) -> Result<Peer, Error> {
     Peer::start(command, Command::spawn)
 }
 
-/// Looks at the daemon while answers are counted.
+/// The looks at the daemon during the measured time.
 #[derive(Debug)]
 struct Looks {
     first: Look,
-    /// The last one within the time that counts.
+    /// The last one within the measured time.
     counted: Look,
     last: Look,
     count: u64,
@@ -207,7 +207,7 @@ impl Looks {
     }
 }
 
-/// Says what was not as it must be, if something was not.
+/// Checks the counts. The error is the first promise that was broken.
 fn judge(case: &Case, asked: &Seen, served: Option<&Seen>, looks: &Looks) -> Result<(), String> {
     let Case { frames, .. } = case;
     let used = looks.frames_used_most;
@@ -264,7 +264,7 @@ mod tests {
         Look { at: std::time::Instant::now(), frames_used, remapped: 0, refused: 0, paused: 0, violations }
     }
 
-    /// The error of a run in which something was not as it must be.
+    /// The error of a run with a planted fault.
     fn judged(change: impl FnOnce(&mut Seen, &mut Seen, &mut Looks)) -> String {
         let mut asked = Seen { sent: 10, came: 10, ..Seen::default() };
         let (mut served, mut looks) = (asked.clone(), Looks::begin(look(8, 0)));

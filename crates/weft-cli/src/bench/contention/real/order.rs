@@ -1,22 +1,22 @@
-//! The check of what comes: each number once, one after the other, with the contents that belong to it.
+//! The check of received messages: each number once, in order, with the contents that belong to it.
 
-/// Bytes behind the two arguments of a request, and of its answer: 16 in all.
+/// Bytes after the two arguments of a request and of its answer: 16 in all.
 const PAYLOAD: usize = 8;
 
-/// What one end of a line has seen: requests of a client, or the answers to them.
+/// What one end of a line has received: a client's requests, or the answers to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     client: u32,
-    /// The number that comes next.
+    /// The number that must come next.
     next: u32,
-    /// Messages that came.
+    /// Messages received.
     pub came: u64,
-    /// Those of them that were not the next one, or had other contents.
+    /// Those that were out of order or had wrong contents.
     pub strange: u64,
 }
 
 impl Order {
-    /// Of this client, from the beginning.
+    /// For this client, from the first number on.
     pub fn new(client: u32) -> Order {
         Order { client, ..Order::default() }
     }
@@ -28,7 +28,7 @@ impl Order {
             [client, number] if (client, number) == (self.client, self.next) && payload == contents(client, number) => {
                 self.next = number.wrapping_add(1);
             }
-            // What follows is judged by this one, so that each fault counts once.
+            // Later messages are compared with this one, so that each fault counts once.
             [_, number] => {
                 self.strange = self.strange.saturating_add(1);
                 self.next = number.wrapping_add(1);
@@ -47,7 +47,7 @@ pub fn contents(client: u32, number: u32) -> [u8; PAYLOAD] {
 mod tests {
     use super::*;
 
-    /// How many of these numbers of client 3 came, and how many were strange.
+    /// How many of these numbers of client 3 were received, and how many were strange.
     fn seen(numbers: &[u32]) -> (u64, u64) {
         let mut order = Order::new(3);
         numbers.iter().for_each(|number| order.note(&[3, *number], &contents(3, *number)));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_or_overtaken_is_found() {
+    fn lost_duplicated_and_overtaken_messages_are_found() {
         assert_eq!(seen(&[0, 1, 3, 4]), (4, 1));
         assert_eq!(seen(&[0, 1, 1, 2]), (4, 1));
         assert_eq!(seen(&[0, 2, 1, 3]), (4, 3));

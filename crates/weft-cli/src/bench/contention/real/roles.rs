@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Event, Node, SendError};
 
-/// Requests of each client that are under way.
+/// Requests of each client under way.
 pub const WINDOW: u64 = 32;
 
 /// Handlers of the server's endpoints, and of the clients'.
@@ -19,37 +19,38 @@ const ASK: u8 = 1;
 const STOP: u8 = 2;
 const ANSWER: u8 = 1;
 
-/// How long it may take until every client has its first answer, until the last request is answered, and until the server hears of the end.
+/// How long it may take until every client has its first answer, until the last request is answered, and until the server hears of
+/// the end.
 const BEGIN_MOST: Duration = Duration::from_secs(15);
 const REST_MOST: Duration = Duration::from_secs(10);
 const STOP_MOST: Duration = Duration::from_secs(3);
 
-/// What a process of the real run is to do.
+/// The job of a process in the real run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ContentionJob {
-    /// Answer with so many endpoints, all in one bundle.
+    /// Answer with this many endpoints, all in one bundle.
     Serve { endpoints: u32 },
-    /// Ask each of these by a client of its own: for `warms` from each client's first answer on, and then for `lasts`, in which answers
-    /// are counted.
+    /// Send requests to each of these from a client of its own: for `warms` after each client's first answer, then for `lasts`, in
+    /// which answers are counted.
     Ask { to: Vec<Contact>, warms: Duration, lasts: Duration },
 }
 
-/// What such a process saw.
+/// The counts of such a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Requests that were sent, or answers.
+    /// Requests sent, or answers sent.
     pub sent: u64,
-    /// Answers that came, or requests.
+    /// Answers received, or requests received.
     pub came: u64,
-    /// Those that came out of order, twice, or with other contents.
+    /// Those that came out of order, twice, or with wrong contents.
     pub strange: u64,
-    /// Messages that came back, or were not taken, and sessions that ended.
+    /// Messages that came back or were refused, and sessions that ended.
     pub returned: u64,
-    /// Why the first of them did.
+    /// Why, for the first of them.
     pub why: Option<String>,
-    /// Of each client: answers in the time that counts.
+    /// Answers in the measured time, per client.
     pub counted: Vec<u64>,
-    /// How long that was.
+    /// The measured time.
     pub lasted: Duration,
 }
 
@@ -62,7 +63,7 @@ pub fn play(node: &Node, job: &ContentionJob, out: &mut dyn Write) -> Result<Ans
     Ok(Answer::Contended(seen))
 }
 
-/// One thread that polls all endpoints, until a message says that it is over.
+/// One thread that polls all endpoints until a message tells it to end.
 fn serve(node: &Node, endpoints: u32, out: &mut dyn Write) -> Result<Seen, Error> {
     let mut bundle = Bundle::new(node)?;
     let (is_over, sent, refused) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
@@ -98,16 +99,16 @@ fn serve(node: &Node, endpoints: u32, out: &mut dyn Write) -> Result<Seen, Error
     })
 }
 
-/// Messages that came back, or were not taken, and sessions that ended.
+/// Messages that came back or were refused, and sessions that ended.
 #[derive(Default)]
 pub struct Returns {
     pub count: u64,
-    /// Why the first of them did.
+    /// Why, for the first of them.
     pub why: Option<String>,
 }
 
 impl Returns {
-    /// Notes those of which the bundle tells.
+    /// Counts those that the bundle reports.
     pub fn take(&mut self, bundle: &mut Bundle) {
         while let Some(event) = bundle.next_event() {
             match event {
@@ -144,7 +145,7 @@ impl Client {
         self.order.borrow().came
     }
 
-    /// Whether one more request may be under way.
+    /// Whether one more request may be sent.
     fn may_ask(&self) -> bool {
         self.sent.saturating_sub(self.came()) < WINDOW
     }
@@ -166,7 +167,7 @@ impl Asking {
         Ok(Asking { bundle, clients, returns: Returns::default() })
     }
 
-    /// Asks until the time is over, waits for the last answers, and tells the server to end.
+    /// Sends requests until the time is over, waits for the last answers, and tells the server to end.
     fn run(mut self, warms: Duration, lasts: Duration, out: &mut dyn Write) -> Result<Seen, Error> {
         let began = self.ask_until(BEGIN_MOST, |clients| clients.iter().all(|client| client.came() > 0));
         if !began && self.returns.count == 0 {
@@ -193,7 +194,7 @@ impl Asking {
         })
     }
 
-    /// Asks for so long, or until something is so. Returns whether it was. Nothing more is asked once a message came back.
+    /// Sends requests for `most`, or until `is_so`. Returns whether it was. Sends nothing more once a message has come back.
     fn ask_until(&mut self, most: Duration, is_so: impl Fn(&[Client]) -> bool) -> bool {
         let since = Instant::now();
         while self.returns.count == 0 && since.elapsed() < most {
@@ -207,14 +208,14 @@ impl Asking {
         false
     }
 
-    /// Takes the answers that are still to come, unless a message came back.
+    /// Waits for the remaining answers, unless a message has come back.
     fn rest(&mut self) {
         let since = Instant::now();
         let is_due = |asking: &Asking| asking.clients.iter().any(|client| client.came() < client.sent);
         while self.returns.count == 0 && is_due(self) && since.elapsed() < REST_MOST {
             self.turn();
         }
-        // An answer too many comes soon behind the last one, if there is one.
+        // A surplus answer would arrive soon after the last one.
         (0..1000).for_each(|_| self.turn());
     }
 
@@ -223,7 +224,7 @@ impl Asking {
         self.returns.take(&mut self.bundle);
     }
 
-    /// If the server does not hear it, whoever started it ends it.
+    /// If the server does not hear it, its parent ends it.
     fn stop(&mut self) {
         let Some(first) = self.clients.first() else { return };
         let _ = self.bundle.try_send(first.endpoint, 0, STOP, &[], &[]);
@@ -235,7 +236,7 @@ impl Asking {
     }
 }
 
-/// Sends as many requests of a client as it may.
+/// Sends as many requests of a client as allowed.
 fn ask(bundle: &mut Bundle, client: &mut Client, returns: &mut Returns) {
     while client.may_ask() {
         let request = client.sent as u32;
