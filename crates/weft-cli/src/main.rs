@@ -54,7 +54,7 @@ enum What {
     Serve(serve::Options),
     /// Sends requests to an endpoint and reports how long the answers took.
     Ping(ping::Options),
-    /// Reports what costs speed or safety on this machine, and how to fix it.
+    /// Reports what costs speed or safety here, and how to fix it.
     Doctor(doctor::Options),
     /// Explains which path messages to a name take, and what limits them.
     Explain(explain::Options),
@@ -64,7 +64,7 @@ enum What {
     Top(top::Options),
     /// Shows weft's packets live, or records them for Wireshark. Needs root.
     Trace(trace::Options),
-    /// Makes a bad network between two hosts: loss, delay, a rate. Needs root.
+    /// Makes a bad network between hosts: loss, delay, a rate. Needs root.
     Wire(Box<wire::Options>),
     /// Runs weft over bad links in virtual time, and checks every message.
     Sim(Box<sim::Options>),
