@@ -1,4 +1,4 @@
-//! `weft bench am`: what it measures, what it says, and what it leaves behind.
+//! `weft bench am`: its figures, its output, and that nothing is left behind.
 
 mod support;
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use support::rights::is_root;
 use support::{err, library_of, namespaces_of, out, Folder};
 
-/// For whatever should take a moment.
+/// The time limit for operations that normally take a moment.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// To be held while something spins: on two CPUs only two processes at a time do so without being in each other's way.
+/// Held by a test with spinning processes: two CPUs have room for only two of them.
 fn alone() -> MutexGuard<'static, ()> {
     static SPINNING: Mutex<()> = Mutex::new(());
     SPINNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,7 +26,7 @@ fn has_two_cpus() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
 }
 
-/// Builds the program in C with the library of the tests' profile, in a folder of the test's own.
+/// Builds the program in C with the library of the tests' profile, in a folder of this test.
 fn pair_in(folder: &Folder) -> PathBuf {
     let library = library_of("weft-capi", "libweft_c.so");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/am");
@@ -41,7 +41,7 @@ fn pair_in(folder: &Folder) -> PathBuf {
 fn bench(pair: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(["bench", "am"]).arg("--program").arg(pair).args(arguments);
-    // A group of its own, as a shell makes one: Ctrl-C goes to all of its processes.
+    // A process group of its own, as in a shell: Ctrl-C goes to all of its processes.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().expect("it was built")
 }
 
@@ -60,7 +60,7 @@ fn processes_of(program: &Path) -> usize {
 fn nothing_is_left_of(pid: u32, pair: &Path) {
     assert_eq!(namespaces_of(pid), 0);
     let start = Instant::now();
-    // The kernel ends what a run started; that may take a moment after the run's own end.
+    // The kernel ends the processes that a run started, perhaps a moment after the run itself.
     while processes_of(pair) > 0 {
         assert!(start.elapsed() < BOUND, "a process in C is left");
         std::thread::sleep(Duration::from_millis(10));
@@ -76,7 +76,7 @@ fn all_figures_have_rows_in_c_and_in_rust_and_every_message_arrives() {
     let folder = Folder::new("bench-am");
     let pair = pair_in(&folder);
     let (pid, output) = run(&pair, &["--quick", "--rounds", "1", "--ms", "4", "--goals", "--json", "-"]);
-    // Both sides have compared the numbers and the sums of all messages, or it fails.
+    // Both sides have compared the numbers and sums of all messages; otherwise the run fails.
     assert!(output.status.success(), "{}", err(&output));
     nothing_is_left_of(pid, &pair);
     let document: Value = serde_json::from_str(&out(&output)).expect("standard output is the document alone");
@@ -134,7 +134,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
     nothing_is_left_of(pid, &pair);
 }
 
-/// A program that stands for the one in C: it says these lines, and ends.
+/// A replacement for the program in C, which prints these lines and ends.
 fn liar(folder: &Folder, name: &str, says: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = PathBuf::from(folder.write(name, &format!("#!/bin/sh\n{says}\n")));
@@ -159,7 +159,7 @@ fn numbers_and_sums_that_differ_fail() {
     }
     let folder = Folder::new("bench-am-liar");
     let hello = format!(r#"echo '{{"version":"{}"}}'"#, env!("CARGO_PKG_VERSION"));
-    // The first word of a job says which of the two it is.
+    // The first word of a job shows which of the two programs it is for.
     let answers = |asks: &str, answers: &str| {
         format!(
             r#"{hello}

@@ -1,4 +1,4 @@
-//! `weft bench daemon`: what it measures, what it says, and what it leaves behind.
+//! `weft bench daemon`: its figures, its output, and that nothing is left behind.
 
 mod support;
 
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use support::rights::is_root;
 use support::{err, namespaces_of, out, program_of, Folder};
 
-/// For whatever should take a moment.
+/// The time limit for operations that normally take a moment.
 const BOUND: Duration = Duration::from_secs(30);
 
 fn bench(weft: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(weft);
     command.args(["bench", "daemon"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, as a shell makes one: Ctrl-C goes to all of its processes.
+    // A process group of its own, as in a shell: Ctrl-C goes to all of its processes.
     command.process_group(0).spawn().expect("it was built")
 }
 
@@ -29,7 +29,7 @@ fn run(arguments: &[&str]) -> (u32, Output) {
     (pid, child.wait_with_output().expect("it is ours"))
 }
 
-/// To be held while something spins: on two CPUs only two processes at a time do so without being in each other's way.
+/// Held by a test with spinning processes: two CPUs have room for only two of them.
 fn alone() -> MutexGuard<'static, ()> {
     static SPINNING: Mutex<()> = Mutex::new(());
     SPINNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,12 +39,12 @@ fn has_two_cpus() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
 }
 
-/// Where a run keeps sockets and configurations.
+/// Where a run has its sockets and configurations.
 fn folder_of(pid: u32) -> PathBuf {
     std::env::temp_dir().join(format!("weft-bench-{pid}"))
 }
 
-/// Programs whose command line names a run's folder: its daemons.
+/// Programs whose command line contains a run's folder: its daemons.
 fn daemons_of(pid: u32) -> usize {
     let folder = folder_of(pid).to_str().expect("a name of letters").to_owned();
     let entries = std::fs::read_dir("/proc").expect("there is one").flatten();
@@ -57,7 +57,7 @@ fn nothing_is_left_of(pid: u32) {
     assert_eq!(namespaces_of(pid), 0);
     assert!(!folder_of(pid).exists());
     let start = Instant::now();
-    // The kernel ends what a run started; that may take a moment after the run's own end.
+    // The kernel ends the processes that a run started, perhaps a moment after the run itself.
     while daemons_of(pid) > 0 {
         assert!(start.elapsed() < BOUND, "a daemon is left");
         std::thread::sleep(Duration::from_millis(10));
@@ -114,7 +114,7 @@ fn all_figures_have_rows_with_weftd_and_without_and_every_message_is_answered() 
     assert!(said.contains("holds") || said.contains("MISSED"), "{said}");
 }
 
-/// Waits until a run has made a daemon, and before that namespaces if it makes some.
+/// Waits until a run has made a daemon, and, if it makes namespaces, until it has made these.
 fn begun(run: &Child) {
     let start = Instant::now();
     while daemons_of(run.id()) == 0 {

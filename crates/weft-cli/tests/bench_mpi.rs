@@ -1,5 +1,5 @@
-//! `weft bench mpi` with MPIs that are scripts: their lines become rows, failures are told, and errors name the way out.
-//! scripts/test-mpi.sh runs it with real ones.
+//! `weft bench mpi` with scripts in place of MPIs: their lines become rows, failures are reported, and errors name the way out.
+//! scripts/test-mpi.sh runs it with real MPIs.
 
 mod support;
 
@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{ask_to_end, err, out, printed, weft, Folder};
 
-/// A compiler whose program prints lines as the real one does, and fails at the measurement that FAILS names. With HANGS it makes that file,
-/// and prints nothing.
+/// A compiler. Its program prints lines as the real one does, and fails at the measurement that FAILS names. If HANGS is set, it
+/// creates that file and prints nothing.
 const MPICC: &str = r#"#!/bin/sh
 ls measure.c measure.h nbody.c onesided.c >/dev/null || exit 1
 while [ "$1" != -o ]; do shift; done
@@ -33,14 +33,14 @@ PROGRAM
 chmod +x "$2"
 "#;
 
-/// A launcher that says which provider it was told to use, or the one that USES names.
+/// A launcher that prints the provider that it was told to use, or the one in USES.
 const MPIEXEC: &str = r#"#!/bin/sh
 echo "[host:1] mtl_ofi_component.c:343: mtl:ofi:provider: ${USES-$FI_PROVIDER}" >&2
 while [ "${1##*/}" != measure-openmpi ]; do shift; done
 exec "$@"
 "#;
 
-/// A folder with an Open MPI of scripts, and one with a file that is called as the provider is.
+/// A folder with an Open MPI made of scripts, and one with a file named like the provider.
 fn stage(name: &str) -> Folder {
     let folder = Folder::new(name);
     for directory in ["mpi/bin", "ofi", "tmp"] {
@@ -54,7 +54,7 @@ fn stage(name: &str) -> Folder {
     folder
 }
 
-/// `weft bench mpi` with these, and more in its environment.
+/// `weft bench mpi` with these arguments and additional variables.
 fn bench(folder: &Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     command(folder, arguments, environment).output().expect("weft starts")
 }
@@ -62,7 +62,7 @@ fn bench(folder: &Folder, arguments: &[&str], environment: &[(&str, &str)]) -> O
 fn command(folder: &Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(["bench", "mpi", "--mpi", &folder.file("mpi"), "--provider", &folder.file("ofi")]);
-    // No cache line: it would take the limit programs.
+    // No cache line: it needs the limit programs.
     command.env("WEFT_LIMITS", "/nonexistent/limits").env("TMPDIR", folder.file("tmp")).env("COLUMNS", "80");
     command.args(arguments).envs(environment.iter().copied());
     command
@@ -167,7 +167,7 @@ fn a_failure_is_told_and_what_is_behind_it_is_still_measured() {
     assert!(output.status.success(), "weft was not asked for: {}", err(&output));
 }
 
-/// What stands for hpcc, which is run as rank 0: it leaves its output, with as many errors as LOST names.
+/// A replacement for hpcc, run as rank 0: it writes an output with as many errors as LOST says.
 const HPCC: &str = r#"#!/bin/sh
 grep -q '^400 Ns' hpccinf.txt || exit 1
 echo working
@@ -222,7 +222,7 @@ fn hpcc_is_measured_if_its_own_checks_pass() {
     let document: Value = serde_json::from_str(&out(&output)).expect("JSON alone");
     assert_eq!((output.status.code(), rows(&document, "openmpi-weft")), (Some(1), BTreeSet::new()));
     assert!(left_out(&document).iter().any(|note| note.contains("random updates were lost")), "{document}");
-    // Without hpcc there is nothing to measure, and next to other groups it is told.
+    // Without hpcc there is nothing to measure; if other groups are measured too, a note says so.
     std::fs::remove_file(folder.0.join("path/hpcc")).expect("it is there");
     let nowhere = [("PATH", folder.file("path"))];
     let nowhere: Vec<(&str, &str)> = nowhere.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -276,7 +276,7 @@ fn what_is_missing_is_told_with_the_way_out() {
         2,
         &["are of Open MPI"],
     );
-    // Outside of the repository nothing lies where `make bench-mpi` puts it.
+    // Outside of the repository, the folder of `make bench-mpi` does not exist.
     let program = folder.0.join("weft");
     std::fs::copy(env!("CARGO_BIN_EXE_weft"), &program).expect("a copy");
     let outside = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! The command `weft` as it is typed: what it prints, what it writes, and how it says no.
+//! The command `weft` as a user types it: its output, its files, and its errors.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file of the test's own, gone with it.
+/// A file of this test, removed when this is dropped.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -136,7 +136,7 @@ fn a_worker_with_an_unparsable_master_says_why() {
     assert!(err(&output).contains("a name begins with"), "{}", err(&output));
 }
 
-/// Needs two CPUs, as the measurement itself; with one it must say so.
+/// Needs two CPUs, like the measurement itself; with one CPU, checks that the command says so.
 fn bench(arguments: &[&str]) -> Option<Output> {
     let output = weft(&[&["bench", "local", "--quick", "--rounds", "1", "--ms", "2"], arguments].concat());
     let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2);
@@ -275,7 +275,8 @@ fn markdown_takes_the_place_of_the_table_and_what_was_left_out_stands_beside_it(
     assert_eq!(out(&weft(&["bench", "report", &file, "--markdown"])), text, "the file has all that the table needs");
 }
 
-/// A folder with stand-ins for the limit programs, of which the one for UCX does this, and the command that uses them.
+/// A folder with replacements for the limit programs, and the output of a run with them. `ucx_read` is what the program for UCX
+/// does.
 fn bench_beside(name: &str, ucx_read: &str) -> (Folder, Output) {
     let folder = Folder::new(name);
     for (program, script) in [("limits", "exit 1"), ("ucx-read", ucx_read)] {

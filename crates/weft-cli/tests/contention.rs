@@ -1,4 +1,4 @@
-//! `weft bench contention` as it is typed.
+//! `weft bench contention` as a user types it.
 
 mod support;
 
@@ -46,8 +46,8 @@ fn pictures_and_a_table_tell_of_the_collapse_without_the_writable_state() {
     std::fs::remove_dir_all(&folder).expect("it was made");
     let words = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && words.contains("without the writable state"), "{words}");
-    assert!(!words.contains("figure 6"), "of other parts nothing is told: {words}");
-    // ST and MT, without an upload and with one.
+    assert!(!words.contains("figure 6"), "other parts are not shown: {words}");
+    // ST and MT, each without an upload and with one.
     assert_eq!(picture.expect("it was drawn").matches("<polyline").count(), 4);
     assert!(are_there);
 }

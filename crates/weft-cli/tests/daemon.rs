@@ -1,4 +1,4 @@
-//! weftd and programs that use it, looked at by the command.
+//! weftd and its programs, as the command shows them.
 
 mod support;
 
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use support::{err, out, printed, program_of, Folder, Server};
 use weft::{Bundle, Key, Name, Node};
 
-/// For whatever should take a moment.
+/// The time limit for operations that normally take a moment.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// The variable by which a process of this test program learns whom it is to send to.
+/// The variable that tells a process of this test program where to send.
 const FLOODS: &str = "WEFT_TEST_FLOODS";
 
 /// A daemon on a socket of its own.
@@ -39,7 +39,7 @@ impl Daemon {
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
         assert!(line.contains("serves"), "{line}");
-        // Nobody else reads what it logs.
+        // Nobody else reads its log.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Daemon { child, folder }
     }
@@ -48,13 +48,13 @@ impl Daemon {
         self.folder.0.join("socket")
     }
 
-    /// `weft serve` on it.
+    /// `weft serve`, attached to it.
     fn server(&self) -> Server {
         let socket = self.folder.file("socket");
         Server::start_in(&[], &[("WEFT_NI", &socket), ("WEFT_LOCAL", "off")])
     }
 
-    /// A command of `weft` whose programs use it.
+    /// A `weft` command whose programs use it.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         command.args(arguments).env("WEFT_NI", self.socket()).env("WEFT_LOCAL", "off").env("COLUMNS", "160");
@@ -69,7 +69,7 @@ impl Daemon {
         serde_json::from_str(&printed(&self.weft(arguments))).expect("standard output is the document alone")
     }
 
-    /// Looks until something is so.
+    /// Looks repeatedly until `is_so`.
     fn until(&self, arguments: &[&str], what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let since = Instant::now();
         loop {
@@ -109,14 +109,14 @@ impl Drop for Runs {
     }
 }
 
-/// Not a test: a process that sends to a name for as long as it lives, and is told *full*.
+/// Not a test: a process that sends to a name as long as it lives, and is told *full*.
 #[test]
 fn role() {
     let Ok(to) = std::env::var(FLOODS) else { return };
     let (name, key) = to.split_once('#').expect("a name and a key");
     let (name, key) = (name.parse::<Name>().expect("a name"), u64::from_str_radix(key, 16).expect("a key"));
     let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
-    // As many endpoints as fill the ring of one that takes nothing: each may have half of it under way.
+    // Enough endpoints to fill the ring of a receiver that takes nothing: each may have half of the ring under way.
     let senders = [1, 2, 3, 4].map(|own| bundle.endpoint(Key(own)).expect("an endpoint"));
     senders.iter().for_each(|here| bundle.map(*here, 0, name, Key(key)).expect("mapped"));
     loop {
@@ -242,7 +242,7 @@ fn a_sender_whose_peer_takes_nothing_is_told_as_limited_by_the_peer() {
     assert_eq!(told["daemon"]["limited_by"], "own_application", "{told:#}");
     let text = printed(&daemon.weft(&["explain", &server.contact]));
     assert!(text.contains("limited by the peer") && text.contains("served by weftd"), "{text}");
-    // Told live, with the endpoint that has no room.
+    // The end is reported live, with the endpoint that has no room.
     let told = daemon.document(&["top", "--once", "--json", "-i", "0.2"]);
     let endpoints = told["daemon"]["endpoints"].as_array().expect("a list");
     assert!(endpoints.iter().any(|told| told["limited_by"] == "own_application" && told["pid"] == server.child.id()));
@@ -264,7 +264,7 @@ fn stages_of_requests_through_the_daemon_say_that_its_work_is_in_them() {
     });
     let has_table =
         |text: &str| text.contains(", weftd: ") && text.contains("2 on its way") && text.contains("5 on its way back");
-    // On a busy machine no request may have been stamped and answered in that time.
+    // On a busy machine, perhaps no request was stamped and answered in that time.
     let since = Instant::now();
     let text = loop {
         let text = printed(&daemon.weft(&["trace", "--stages", "--duration", "2"]));

@@ -14,13 +14,13 @@ fn doctor(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     command.arg("doctor").args(arguments).envs(environment.iter().copied()).output().expect("it was built")
 }
 
-/// What it finds in an environment.
+/// The findings in an environment.
 fn findings(environment: &[(&str, &str)]) -> (Value, Option<i32>) {
     let output = doctor(&["--json"], environment);
     (serde_json::from_str(&out(&output)).expect("standard output is the document alone"), output.status.code())
 }
 
-/// What a check found.
+/// The finding of a check.
 fn found<'a>(document: &'a Value, check: &str) -> &'a Value {
     let all = document["findings"].as_array().expect("a list");
     all.iter().find(|finding| finding["check"] == check).expect("the check is there")
@@ -54,7 +54,7 @@ fn what_it_says_is_as_wide_as_a_terminal_but_for_commands_to_copy() {
         let lines = said.lines().filter(|line| !line.starts_with("  mend:  "));
         lines.filter(|line| line.chars().count() > columns).map(str::to_owned).collect::<Vec<_>>()
     };
-    // One that finds much.
+    // An environment with many findings.
     let environment =
         [("WEFT_HELPER", "off"), ("WEFT_LOCAL", "off"), ("WEFT_TRUST", "off"), ("WEFT_ADDR", "127.0.0.1")];
     for columns in [80, 60, 132] {

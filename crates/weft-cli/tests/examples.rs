@@ -15,14 +15,14 @@ fn start(name: &str, arguments: &[&str]) -> Program {
     Program::start(Command::new(example(name)).args(arguments))
 }
 
-/// One that prints its name and key first.
+/// Starts an example that prints its name and key first.
 fn start_with_contact(name: &str, arguments: &[&str]) -> (Program, Vec<String>) {
     let program = start(name, arguments);
     let contact = program.hear().split(' ').map(str::to_owned).collect();
     (program, contact)
 }
 
-/// What an example says of these arguments, which it cannot go on with.
+/// The error of an example that cannot work with these arguments.
 fn refusal(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(example(name)).args(arguments).output().expect("it was built");
     assert!(!output.status.success(), "{}", out(&output));
@@ -48,7 +48,7 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
 
 #[test]
 fn a_client_whose_request_ends_without_its_answer_says_so() {
-    // It answers all that asks for handler 1, but not as a store does.
+    // A server that answers requests to handler 1, but not as a store does.
     let server = start("first", &[]);
     let told = refusal("kv_client", &[&server.hear(), "7", "get", "warp"]);
     assert!(told.contains("no value came"), "{told}");
@@ -70,7 +70,7 @@ fn a_client_of_ones_own_adds_and_reads_at_another_process() {
 
 #[test]
 fn an_error_that_leaves_main_names_the_way_out() {
-    // One whose main returns `weft::Error`, one with `Box<dyn Error>`.
+    // One example whose main returns `weft::Error`, and one with `Box<dyn Error>`.
     for name in ["kv_server", "first"] {
         let output = Command::new(example(name)).env("WEFT_PORT", "70000").output().expect("it was built");
         assert_eq!(output.status.code(), Some(1));
@@ -92,7 +92,7 @@ fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
     assert!(master.child.wait().expect("it is ours").success());
     let complaint = master.complaint();
     assert_eq!(complaint.matches("came back").count(), 1, "{complaint}");
-    // They are told that there is no more to do.
+    // The master tells them that there is no more work.
     assert_eq!([second.finish(), third.finish()], ["", ""]);
 }
 
@@ -100,7 +100,7 @@ fn the_piece_of_a_worker_that_is_killed_is_done_by_another_one() {
 fn readings_come_and_each_entry_is_told_as_received() {
     let output = Command::new(example("levels")).output().expect("it was built");
     assert!(output.status.success(), "{}", err(&output));
-    // Through memory none is lost.
+    // Through memory, none is lost.
     let said = out(&output);
     for line in ["log: switched on", "log: warmed up", "entry 0 was received", "entry 1 was received"] {
         assert_eq!(said.matches(line).count(), 1, "{said}");
@@ -110,7 +110,7 @@ fn readings_come_and_each_entry_is_told_as_received() {
 
 #[test]
 fn a_worker_says_that_its_master_is_gone() {
-    // As much work as nobody gets done.
+    // More work than can be done.
     let (mut master, contact) = start_with_contact("work_queue", &["master", "4000000000"]);
     let mut worker = start("work_queue", &["worker", &contact[0], &contact[1]]);
     worker.hear();
@@ -125,7 +125,7 @@ fn a_worker_says_that_its_master_is_gone() {
     assert!(refusal("work_queue", &[]).contains("usage"));
 }
 
-/// Bytes that do not repeat themselves at any piece's length.
+/// Bytes that do not repeat at the length of a piece.
 fn bytes(length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -139,7 +139,7 @@ fn a_copied_file_has_the_same_bytes_whatever_its_length_and_another_sender_may_h
         std::fs::write(&from, &contents).expect("there is room");
         let (receiver, contact) = start_with_contact("copy_file", &["receive", &to]);
         if length > 1 << 20 {
-            // One that is killed in the middle: a fifo has no end that it could come to.
+            // This sender is killed in the middle of a file: a fifo has no end.
             let fifo = folder.file("fifo");
             assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()));
             let mut dying = Command::new(example("copy_file"));
@@ -205,7 +205,7 @@ fn each_line_of_a_chat_reaches_all_members_and_who_is_killed_has_left() {
     assert!(refusal("chat", &["ann", &contact[0]]).contains("usage"));
 }
 
-/// A shell in a network namespace of its own, which becomes the program at last.
+/// A shell in a network namespace of its own. At the end it executes the program.
 fn host() -> Program {
     let mut shell = Program::start(Command::new("unshare").args(["--net", "sh"]));
     shell.say("echo there");
@@ -244,12 +244,12 @@ fn a_chat_goes_between_two_hosts() {
     ann.hears(&["bob: as here"]);
     bob.child.kill().expect("it lives");
     ann.say("here it rains");
-    // After the time of suspicion: no host tells that it has lost a process.
+    // Only after the suspicion time: between hosts, nothing reports the death of a process.
     assert!(ann.hear().starts_with("* bob has left: "));
     assert_eq!(ann.finish(), "");
 }
 
-/// Whether processes of this host can connect by TCP. In some networks of tests they cannot.
+/// Whether processes of this host can connect by TCP. In some test networks they cannot.
 fn has_loopback() -> bool {
     let works = || TcpStream::connect(TcpListener::bind("127.0.0.1:0")?.local_addr()?);
     if works().is_err() {
@@ -299,7 +299,7 @@ fn each_line_of_a_broker_is_accounted_for_though_one_subscriber_dies_and_one_is_
         told.push((published, delivered, not_delivered + unknown, missed));
     }
     let [to_fast, to_doomed, to_slow] = told[..] else { panic!("three subscribers") };
-    // What is told as delivered was read, and nothing else.
+    // Messages counted as delivered were read, and no others.
     for ((published, delivered, returned, _), subscriber) in [(to_fast, &fast), (to_slow, &slow)] {
         assert_eq!((published, returned), (lines, 0), "{told:?}");
         assert_eq!(subscriber.hear(), "the first line has 16384 bytes");
@@ -330,7 +330,7 @@ fn two_users_of_one_host_talk_where_both_admit_all_users() {
     if !is_root() {
         return eprintln!("LEFT OUT: another user: only root may become one");
     }
-    // Where that user may run it.
+    // A place where that user may execute it.
     let folder = Folder::new("two_users");
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("it is ours");
     let program = folder.file("two_users");
@@ -373,7 +373,7 @@ fn a_region_is_written_and_read_while_its_owner_sleeps() {
     }
 }
 
-/// The example of another workspace, as `scripts/test.sh test` leaves it. Built if it is missing.
+/// The example in another workspace, as `scripts/test.sh test` leaves it. Builds it if it is missing.
 fn tokio_example() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
     let target = test.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
@@ -397,7 +397,7 @@ fn under_tokio_each_request_is_a_future_that_ends_with_its_reply_or_why_there_is
     let server = Program::start(Command::new(tokio_example()).arg("serve"));
     let contact = server.hear();
     let contact: Vec<&str> = contact.split(' ').collect();
-    // More than may be under way to one endpoint at a time.
+    // More requests than may be under way to one endpoint.
     let words: Vec<String> = (0..100).map(|n| format!("word {n}")).collect();
     let output = ask(&contact, &words.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(out(&output).lines().collect::<Vec<_>>(), words.iter().map(|w| w.to_uppercase()).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! `weft explain` beside processes whose doings are known.
+//! `weft explain` beside processes in known states.
 
 mod support;
 
@@ -41,7 +41,7 @@ impl Drop for Pinger {
     }
 }
 
-/// Explains until `right` holds of the document, for what it tells of takes a moment to come about.
+/// Repeats `weft explain` until the document is right, since its facts take a moment to come about.
 fn explain_until(server: &Server, what: &str, right: impl Fn(&Value) -> bool) -> Value {
     let since = Instant::now();
     loop {
@@ -79,7 +79,7 @@ fn the_environment_decides_as_it_does_for_programs() {
     let server = Server::start_in(&[], &[("WEFT_ADDR", "127.0.0.1")]);
     let by_udp = [("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")];
     let told = document(&explain(&server.contact, &by_udp));
-    // Some networks of tests have no loopback.
+    // Some test networks have no loopback.
     if told["way"]["why"] != "no_route" {
         assert_eq!((&told["way"]["path"], &told["way"]["why"]), (&"network".into(), &"local_off".into()), "{told:#}");
         let leg = &told["way"]["addresses"][0];
@@ -123,7 +123,7 @@ fn what_checksums_cover_is_told_as_both_sides_agreed_on_it() {
     ] {
         let server = Server::start_in(&[], &with(there));
         let told = document(&explain(&server.contact, &by_udp));
-        // Some networks of tests have no loopback.
+        // Some test networks have no loopback.
         if told["way"]["why"] == "no_route" {
             return;
         }
@@ -150,7 +150,7 @@ fn what_is_no_name_is_refused_with_a_hint() {
     }
 }
 
-/// Explains while a bundle of the test is polled.
+/// Runs `weft explain` while a bundle of the test is polled.
 fn explain_beside(bundle: &mut Bundle, to: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(["explain", to]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! `weft bench hosts` and `weft bench pair`: what they measure, what they say, and what they leave behind.
+//! `weft bench hosts` and `weft bench pair`: their figures, their output, and that nothing is left behind.
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::rights::is_root;
 use support::{err, namespaces_of, out};
 
-/// In the repository, where the limit programs are.
+/// In the repository, which has the limit programs.
 fn weft(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -42,7 +42,7 @@ fn has(rows: &BTreeSet<(String, u64, String)>, wanted: &[(&str, u64, &str)]) {
     }
 }
 
-/// All that is measured of weft.
+/// Checks that all figures of weft are there.
 fn has_weft(rows: &BTreeSet<(String, u64, String)>) {
     [16, 64, 1024, 8192].iter().for_each(|&size| has(rows, &[("rtt", size, "weft")]));
     has(rows, &[("rate", 16, "weft"), ("bandwidth", 65536, "weft"), ("lone", 16, "weft")]);
@@ -52,7 +52,7 @@ fn has_weft(rows: &BTreeSet<(String, u64, String)>) {
     }
 }
 
-/// To be held while something spins: on two CPUs only two processes at a time do so without being in each other's way.
+/// Held by a test with spinning processes: two CPUs have room for only two of them.
 fn alone() -> MutexGuard<'static, ()> {
     static SPINNING: Mutex<()> = Mutex::new(());
     SPINNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -62,7 +62,7 @@ fn has_two_cpus() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2)
 }
 
-/// Whoever is not root must be told so.
+/// The error that users other than root must get.
 fn asks_for_root(output: &Output) {
     assert!(!output.status.success());
     assert!(err(output).contains("needs root") && err(output).contains("sudo"), "{}", err(output));
@@ -126,7 +126,7 @@ fn weft_and_bare_sockets_are_measured_between_namespaces_that_are_gone_afterward
     has(&rows, &[("bandwidth", 65536, "tcp-stream"), ("lone", 16, "udp-spin")]);
 }
 
-/// A measurement that takes long, once it has made its namespaces.
+/// A long measurement that has made its namespaces.
 fn long_run() -> Child {
     let command = weft(&["bench", "hosts", "--rounds", "1000", "--systems", "udp", "--only", "rtt"])
         .stderr(Stdio::piped())
@@ -161,13 +161,13 @@ fn an_interrupted_run_removes_its_namespaces_and_the_next_one_those_of_a_killed_
     let pid = killed.id();
     killed.kill().expect("it lives");
     killed.wait().expect("it is ours");
-    assert_eq!(namespaces_of(pid), 2, "a process that is killed can put nothing away");
+    assert_eq!(namespaces_of(pid), 2, "a killed process cannot clean up");
     let output = run(&next);
     assert!(output.status.success(), "{}", err(&output));
     assert_eq!(namespaces_of(pid), 0);
 }
 
-/// A listener that is killed when it is let go.
+/// A listener that is killed when this is dropped.
 struct Listener(Child);
 
 impl Drop for Listener {
@@ -177,7 +177,7 @@ impl Drop for Listener {
     }
 }
 
-/// The network namespace of an ordinary user's test has a loopback interface that is down.
+/// In the network namespace of an ordinary user's test, the loopback interface is down.
 fn has_loopback() -> bool {
     TcpListener::bind("127.0.0.1:0").and_then(|l| TcpStream::connect(l.local_addr()?)).is_ok()
 }

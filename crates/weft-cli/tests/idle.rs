@@ -1,5 +1,5 @@
-//! How often commands and examples that wait are woken, counted by the kernel. `scripts/programs.sh` runs this program by itself: whoever asks what
-//! processes are at wakes all of them.
+//! How often waiting commands and examples are woken, by the kernel's count. `scripts/programs.sh` runs this program alone, because
+//! a command that looks at processes wakes all of them.
 
 mod support;
 
@@ -12,10 +12,10 @@ use support::{example, Folder, Server};
 /// How long wake-ups are counted.
 const TIME: Duration = Duration::from_secs(5);
 
-/// How long commands have to begin.
+/// How long commands have to start.
 const BEGINNING: Duration = Duration::from_secs(3);
 
-/// The most that a command is woken in a second, all of its threads together.
+/// The most wake-ups of a command per second, all of its threads together.
 const MOST: f64 = 5.0;
 
 /// One test at a time: each would wake the others' commands.
@@ -24,7 +24,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command, which ends with this.
+/// A command that is ended when this is dropped.
 struct Waiting {
     what: String,
     child: Child,
@@ -35,7 +35,7 @@ impl Waiting {
         Waiting::run(&mut Command::new(env!("CARGO_BIN_EXE_weft")), arguments)
     }
 
-    /// The same in a network namespace of its own, where it sees no processes of others. Needs root.
+    /// The same in a network namespace of its own, where it sees no other processes. Needs root.
     fn start_alone(arguments: &[&str]) -> Waiting {
         Waiting::run(Command::new("unshare").args(["--net", env!("CARGO_BIN_EXE_weft")]), arguments)
     }
@@ -52,7 +52,7 @@ impl Waiting {
     }
 
     fn run(command: &mut Command, arguments: &[&str]) -> Waiting {
-        // An input that says nothing and does not end.
+        // An input without data that does not end.
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Waiting { what: arguments.join(" "), child: command.spawn().expect("it was built") }
     }
@@ -66,7 +66,7 @@ impl Drop for Waiting {
     }
 }
 
-/// How often a process's threads have slept and were woken.
+/// How often a process's threads have slept and been woken.
 fn sleeps(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
     let of_task = |task: std::fs::DirEntry| {
@@ -77,9 +77,9 @@ fn sleeps(pid: u32) -> u64 {
     tasks.map(of_task).sum()
 }
 
-/// How often each of these processes was woken in a second.
+/// Wake-ups per second of each process.
 fn woken(pids: &[u32], beginning: Duration) -> Vec<f64> {
-    // What they do at their beginning does not count, and the helper's last second of attention to a peer.
+    // The start does not count, nor does the helper's last second of attention to a peer.
     std::thread::sleep(beginning);
     let before: Vec<u64> = pids.iter().map(|&pid| sleeps(pid)).collect();
     std::thread::sleep(TIME);
@@ -95,7 +95,7 @@ fn check(commands: &[Waiting], beginning: Duration, most: f64) {
     }
 }
 
-/// A server, for root in a network namespace of its own: whoever looks at all processes of this host does not wake it.
+/// A server; for root in a network namespace of its own, where commands that look at all processes do not wake it.
 fn server() -> Server {
     match is_root() {
         true => Server::start_by(Command::new("unshare").arg("--net")),
@@ -147,7 +147,7 @@ fn a_command_that_looks_each_second_is_woken_for_that_alone() {
         return eprintln!("LEFT OUT: commands that look at all processes: only root may have them see none here");
     }
     let commands = [&["trace", "--stages", "--json"][..], &["trace"], &["top", "--json"]];
-    // A trace of stages looks four times a second until nothing was stamped for 10 s.
+    // A trace of stages looks four times a second until nothing has been stamped for 10 s.
     check(&commands.map(Waiting::start_alone), Duration::from_secs(14), MOST);
 }
 

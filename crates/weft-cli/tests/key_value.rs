@@ -1,4 +1,4 @@
-//! The example that a newcomer runs first: a key-value server and its client.
+//! The first example for a newcomer: a key-value server and its client.
 
 mod support;
 
@@ -17,7 +17,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server. Returns its name and key too.
+/// Starts a server. Also returns its name and key.
 fn server(arguments: &[&str]) -> (Server, Vec<String>) {
     let mut child =
         Command::new(example("kv_server")).args(arguments).stdout(Stdio::piped()).spawn().expect("it was built");
@@ -86,19 +86,19 @@ fn a_client_that_refuses_all_replies_costs_the_server_no_memory() {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
     bundle.map(here, 0, name.parse().expect("a name"), key.parse().expect("a key")).expect("map");
-    // It has no handler for what the server answers, so each reply goes back.
+    // It has no handler for the server's replies, so each reply is returned.
     for _ in 0..REQUESTS {
         bundle.request(here, 0, 1, &[], b"big").expect("mapped");
     }
     bundle.drain();
-    // It is told, once.
+    // The server counts them.
     assert_eq!(bundle.counters().replies_refused, REQUESTS);
     let told = std::iter::from_fn(|| bundle.next_event());
     let told = told.filter(|event| matches!(event, Event::ReplyRefused { reason: Reason::NoHandler, .. })).count();
     assert_eq!(told, 1);
     let memory = memory_of(server.0.id());
     assert!(memory < 64 << 10, "{memory} KiB");
-    // `weft status` shows what happened to them.
+    // `weft status` shows the counts.
     let status = Command::new(env!("CARGO_BIN_EXE_weft")).args(["status", "--json"]).output().expect("it was built");
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
     let processes = status["processes"].as_array().expect("processes");
@@ -109,7 +109,7 @@ fn a_client_that_refuses_all_replies_costs_the_server_no_memory() {
 
 #[test]
 fn a_client_that_knows_the_port_needs_no_name() {
-    // A port that was free a moment ago, if there is a loopback interface that is up.
+    // A port that was free a moment ago, if the loopback interface is up.
     let free = || TcpStream::connect(TcpListener::bind("127.0.0.1:0")?.local_addr()?)?.peer_addr();
     let Ok(address) = free() else { return eprintln!("LEFT OUT: a name by host and port: there is no loopback") };
     let (port, place) = (address.port().to_string(), address.to_string());

@@ -1,4 +1,4 @@
-//! The help, the manual pages and the shells' completions: all of them come from the command line's one definition.
+//! The help, the manual pages and the shell completions all come from the command line's definition.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn the_help_fits_a_screen() {
     assert!((20..=80).contains(&longest), "{longest} columns:\n{help}");
 }
 
-/// The commands that the help lists.
+/// The commands in the help.
 fn commands() -> Vec<String> {
     let help = printed(&weft(&["--help"]));
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());

@@ -1,5 +1,5 @@
-//! Output that nobody takes: every command that prints, into a device that is full and into a pipe whose reader is gone; and commands that
-//! need a thread where none can be had. None may panic.
+//! Output that cannot be written: every command that prints, into a full device and into a pipe without a reader; and commands that
+//! need a thread but cannot start one. None may panic.
 
 mod support;
 
@@ -19,7 +19,7 @@ const CLOSED: i32 = 141;
 /// A panic's exit status.
 const PANICKED: i32 = 101;
 
-/// A stack that no thread can have, so that each start of a thread fails.
+/// A stack size that no thread can have, so that each start of a thread fails.
 const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "70368744177664");
 
 fn full() -> File {
@@ -32,7 +32,7 @@ fn closed_pipe() -> Stdio {
     Stdio::from(writer)
 }
 
-/// Runs a command to its end, which must come by itself.
+/// Runs a command, which must end by itself.
 fn run(arguments: &[String], stdout: Stdio, stderr: Stdio, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(arguments).current_dir(std::env::temp_dir()).envs(environment.iter().copied());
@@ -48,7 +48,7 @@ fn run(arguments: &[String], stdout: Stdio, stderr: Stdio, environment: &[(&str,
     child.wait_with_output().expect("it is ours")
 }
 
-/// What the commands need that is not there by itself.
+/// The files and processes that the commands need.
 struct Stage {
     server: Server,
     folder: Folder,
@@ -70,7 +70,7 @@ impl Stage {
         stage
     }
 
-    /// All commands that print, as they are typed.
+    /// All commands that print, as a user types them.
     fn commands(&self) -> Vec<Vec<String>> {
         let (contact, text, rows) =
             (&self.server.contact, self.folder.file("words.txt"), self.folder.file("rows.json"));
@@ -154,7 +154,7 @@ fn a_pipe_whose_reader_is_gone_ends_a_command_quietly() {
 fn standard_error_that_takes_nothing_changes_nothing() {
     let stage = Stage::new("output-error");
     for (what, nowhere) in [("full", &full as &dyn Fn() -> File), ("closed", &|| closed())] {
-        // One that succeeds and says something there, one that fails, and two that are typed wrongly.
+        // One that succeeds with output there, one that fails, and two with wrong arguments.
         for (command, status) in [
             (format!("ping {} -c 1", stage.server.contact), 0),
             ("trace --stages --duration 0.3".to_owned(), 0),
@@ -191,7 +191,7 @@ fn where_no_thread_can_be_had_that_is_said() {
         assert_eq!(output.status.code(), Some(1), "{command}: {said}");
         assert!(said.contains("start a thread") && said.contains("ulimit -u"), "{command}: {said}");
     }
-    // These need none, or find one missing in what they look at.
+    // These need no threads, or find one missing in the processes they look at.
     for command in ["status", "doctor", "man"] {
         let output = run(&words(command), Stdio::null(), Stdio::piped(), &[NO_THREADS]);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", err(&output));

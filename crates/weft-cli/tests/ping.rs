@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use support::rights::is_root;
 use support::{err, out, Folder, Server};
 
-/// A user that is not the tests'.
+/// A user other than the tests'.
 const FOREIGNER: u32 = 65_533;
 
 fn ping(arguments: &[&str]) -> Output {
@@ -58,7 +58,7 @@ fn a_name_without_its_key_is_refused_with_a_hint() {
     }
 }
 
-/// A port that was free a moment ago. `None` where the network has no loopback.
+/// A port that was free a moment ago. `None` without a loopback interface.
 fn free_port() -> Option<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").ok()?;
     let address = listener.local_addr().ok()?;
@@ -80,7 +80,7 @@ fn a_host_and_port_are_enough_where_a_server_tells_its_name() {
 
     let port = port.to_string();
     let server = Server::start_with(&["--port", &port]);
-    // Callers that say nothing, or go at once, keep nobody waiting.
+    // Callers that say nothing, or leave at once, delay nobody.
     let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&to).expect("it listens")).collect();
     (0..20).for_each(|_| drop(TcpStream::connect(&to)));
     let output = ping(&[&to, "-c", "2", "-i", "0", "--json"]);
@@ -104,7 +104,7 @@ fn a_port_that_cannot_be_and_a_host_that_says_nothing_are_told_as_such() {
         assert_eq!(output.status.code(), Some(2), "{}", err(&output));
         assert!(err(&output).contains("from 1 to 65535") && !err(&output).contains("no key"), "{}", err(&output));
     }
-    // Somebody accepts, and says nothing.
+    // A listener that accepts, and says nothing.
     let Some(_) = free_port() else { return };
     let silent = TcpListener::bind("127.0.0.1:0").expect("there is a loopback");
     let at = silent.local_addr().expect("it has one").to_string();
@@ -127,7 +127,7 @@ fn another_users_pings_are_answered_where_the_server_says_so_and_only_there() {
     if !is_root() {
         return eprintln!("LEFT OUT: pings of another user: only root may become one");
     }
-    // Where that user may run it.
+    // A place where that user may execute it.
     let folder = Folder::new("users");
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("it is ours");
     let weft = folder.file("weft");

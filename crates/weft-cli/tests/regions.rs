@@ -1,4 +1,4 @@
-//! What the commands that look at processes tell of remote memory, beside what was done with it; and that they tell no secret.
+//! What the commands report of remote memory, compared with what was done to it; and that they reveal no secret.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn weft(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).output().expect("it was built")
 }
 
-/// What a command says.
+/// The output of a command.
 fn say(arguments: &[&str]) -> String {
     let output = weft(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", err(&output));
@@ -37,7 +37,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process's owner of regions and a user of them, in this process.
+/// An owner of regions and a user of them, both in this process.
 struct Pair {
     _alone: MutexGuard<'static, ()>,
     owner: SharedBundle,
@@ -65,7 +65,7 @@ impl Pair {
         self.owner.with_memory(self.regions, calls).expect("ours")
     }
 
-    /// The end of the only operation under way.
+    /// The completion of the only operation under way.
     fn end(&mut self) -> Completion {
         let since = Instant::now();
         loop {
@@ -89,14 +89,14 @@ impl Pair {
     }
 }
 
-/// What a document of `weft status` has of an endpoint.
+/// The entry of an endpoint in a document of `weft status`.
 fn find<'a>(document: &'a Value, name: &str) -> &'a Value {
     let bundles = lists(document, |process| &process["status"]["bundles"]);
     let mut endpoints = bundles.flat_map(|bundle| bundle["endpoints"].as_array()).flatten();
     endpoints.find(|endpoint| endpoint["name"] == name).expect("the endpoint is told")
 }
 
-/// What the processes of a document have of something.
+/// The lists of all processes in a document.
 fn lists<'a>(document: &'a Value, of: impl Fn(&'a Value) -> &'a Value) -> impl Iterator<Item = &'a Value> {
     let processes = document["processes"].as_array().expect("a list").iter();
     processes.filter_map(move |process| of(process).as_array()).flatten()
@@ -106,7 +106,7 @@ fn failed(reason: Reason) -> impl Fn(Outcome) -> bool {
     move |outcome| matches!(outcome, Outcome::Failed { reason: why, .. } if why == reason)
 }
 
-/// Texts that a secret might be told as.
+/// The forms in which a secret might be printed.
 fn forms(number: u64) -> Vec<String> {
     let bytes = number.to_le_bytes();
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -115,7 +115,7 @@ fn forms(number: u64) -> Vec<String> {
     vec![number.to_string(), (number as i64).to_string(), hex(&bytes), hex(&swapped), listed(&bytes), listed(&swapped)]
 }
 
-/// The parts of what is told that give a secret away.
+/// The secrets that a text reveals.
 fn told<'a>(said: &str, secrets: &'a [String]) -> Vec<&'a str> {
     let plain = said.to_ascii_lowercase().replace([' ', '\n'], "");
     secrets.iter().filter(|secret| plain.contains(&secret.to_ascii_lowercase())).map(String::as_str).collect()
@@ -126,7 +126,7 @@ fn secrets(cookies: &[Cookie]) -> Vec<String> {
     for cookie in cookies {
         let bytes = cookie.to_bytes();
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        // The index in front of the secret is none.
+        // The index before the secret is not secret.
         secrets.extend([4, 12].into_iter().flat_map(|at| forms(word(at))));
         secrets.push(cookie.to_string().split_off("weftc1:".len() + 6));
     }
@@ -197,7 +197,7 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
     assert_eq!((&row["rates"]["writes"], &row["counters"]), (&0.0.into(), &expected["counters"]));
 
     let secrets = secrets(&cookies);
-    // The checker finds what was planted.
+    // The checker finds a planted secret.
     assert_eq!(told(&format!("x{}y", cookies[0]), &secrets).len(), 1);
     assert_eq!(told(&format!("{:?}", REGION.0.to_le_bytes()), &secrets).len(), 1);
     assert_eq!(told(&format!("{KEY:016X?}{:016x}", KEY.0), &secrets).len(), 1);
@@ -217,10 +217,10 @@ fn regions_and_what_peers_did_are_told_and_no_secret_is() {
     }
 }
 
-/// What `weft trace --stages` says while a peer reads, writes and changes words of a region by its key and by a cookie.
+/// The output of `weft trace --stages` while a peer reads, writes and changes words of a region by its key and by a cookie.
 fn traced(pair: &mut Pair, cookie: Cookie, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-    // Other processes of this user have requests, too.
+    // Other processes of this user may have requests, too.
     let this = std::process::id().to_string();
     command.args(["trace", "--stages", "--count", "60", &this]).args(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
@@ -244,7 +244,7 @@ fn operations_are_traced_with_their_stages_and_region_and_without_secrets() {
     let mut pair = Pair::new();
     let cookie = pair.with(|memory| {
         memory.open(Window::create(64).expect("memory"), LENT, Rights::READ).expect("room");
-        // Lent, so no peer maps it: all operations are requests.
+        // A lent region, which no peer maps: all operations are requests.
         let window = Window::leaked(vec![0; 4096].into());
         let region = memory.open(window, REGION, Rights::ALL).expect("room");
         memory.cookie(region, Part { at: 0, len: 4096 }, Rights::WRITE).expect("room")
@@ -286,7 +286,7 @@ fn an_initiator_tells_what_is_under_way() {
     for context in 1..=3 {
         user.memory(me).expect("ours").try_read(0, Place::new(REGION, 0), vec![0; 8], context).expect("room");
         let since = Instant::now();
-        // The owner polls until the first two have ended, and not any more.
+        // The owner polls until the first two operations have ended, and then stops.
         while context < 3 && user.memory(me).expect("ours").pending(0) > 0 {
             owner.poll();
             user.poll();
@@ -309,7 +309,7 @@ fn an_initiator_tells_what_is_under_way() {
 #[test]
 fn as_many_regions_as_there_may_be_make_the_document_no_longer() {
     let pair = Pair::new();
-    // Of the endpoint alone: other tests have theirs in this process.
+    // Only of this endpoint: other tests have endpoints in this process.
     let length = |said: &str| find(&serde_json::from_str(said).expect("JSON"), &pair.name()).to_string().len();
     let few = length(&say(&["status", "--json"]));
     let regions: Vec<RegionId> = pair.with(|memory| {

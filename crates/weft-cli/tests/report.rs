@@ -1,4 +1,4 @@
-//! Measurements as a page for browsers, and what is said of two of them.
+//! Measurements as HTML pages, and the comparison of two of them.
 
 mod support;
 
@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use std::path::Path;
 use support::{printed, weft, Folder};
 
-/// A measurement whose times are so many times the usual ones.
+/// A measurement whose times are the usual ones times `times`.
 fn measured(place: &str, times: f64) -> String {
     let others = match place {
         "local" => ["ring", "kpipe-spin", "ucx-uct-am"],
@@ -35,7 +35,7 @@ fn measured(place: &str, times: f64) -> String {
     json!({ "machine": machine, "mtu": 1500, "rows": rows }).to_string()
 }
 
-/// A page that needs nothing else, with so many pictures.
+/// Checks a page: it is self-contained and has this many pictures.
 fn check(page: &str, pictures: usize) {
     assert_eq!(page.matches("<svg ").count(), pictures);
     assert_eq!(page.matches("</svg>").count(), pictures);
@@ -77,7 +77,7 @@ fn one_measurement_becomes_a_page_beside_the_others() {
             page.contains("<td>-10.00 ns</td>") || page.contains("<td>-10.0 ns</td>"),
             "what no axis can show is in the table"
         );
-        // ... and beside its name in the picture; each picture says what it means.
+        // ... and beside its name in the picture; each picture has an explanation.
         assert_eq!(page.matches(">\nL, on the way\n<").count(), 1);
         assert_eq!(page.matches("<p class=\"faint\">").count(), 5);
         assert!(page.contains("o_s and o_r: how long") && page.contains("p99: 99 of 100 samples"));
@@ -97,7 +97,7 @@ fn a_page_shows_ucx_with_receivers_that_read_and_says_so() {
     let only_perftest = page_of(&document);
     assert!(only_perftest.contains("UCX is measured with ucx_perftest, whose receivers do not read"));
     assert!(!only_perftest.contains("reading"));
-    // At 64 B ucx_perftest's took 1.2 µs.
+    // With ucx_perftest, 64 B took 1.2 µs.
     let row = json!({ "where": "local", "metric": "rtt", "size": 64, "unit": "ns", "system": "ucx-uct-am", "way": "read",
                       "median": 1776.0, "p99": 1800.0, "n": 9 });
     document["rows"].as_array_mut().expect("a list").push(row);
@@ -109,7 +109,7 @@ fn a_page_shows_ucx_with_receivers_that_read_and_says_so() {
     assert_eq!((only_perftest.matches(plain).count(), page.matches(plain).count()), (2, 1), "among all figures only");
 }
 
-/// What `weft bench report --markdown` prints of these files.
+/// The output of `weft bench report --markdown` for these files.
 fn markdown(files: &[&str]) -> String {
     printed(&weft(&[&["bench", "report", "--markdown"], files].concat()))
 }
@@ -160,7 +160,7 @@ fn a_ratio_of_markdown_is_the_median_of_the_rounds_ratios_where_the_file_tells_t
     let mut document: Value = serde_json::from_str(&measured("local", 1.0)).expect("JSON");
     document["rounds"] = json!(3);
     for row in document["rows"].as_array_mut().expect("a list") {
-        // The ratios of the rounds are 2, 3 and none; that of the medians is 1.33.
+        // The ratios of the rounds are 2, 3 and none; the ratio of the medians is 1.33.
         match (row["metric"].as_str(), row["size"].as_u64(), row["system"].as_str()) {
             (Some("rtt"), Some(64), Some("weft")) => row["medians"] = json!([800.0, 1800.0, 500.0]),
             (Some("rtt"), Some(64), Some("ring")) => row["medians"] = json!([400.0, 600.0, null]),
@@ -234,7 +234,7 @@ fn what_moved_beyond_noise_is_told_and_nothing_else() {
     let folder = Folder::new("compare");
     let (old, new) =
         (folder.write("old.json", &measured("local", 1.0)), folder.write("new.json", &measured("local", 1.5)));
-    // L is below 0 in both: it has no ratio.
+    // L is below 0 in both measurements: it has no ratio.
     assert!(printed(&weft(&["bench", "compare", &old, &old])).contains("0 of 24 figures moved beyond noise"));
     let words = printed(&weft(&["bench", "compare", &old, &new]));
     assert!(

@@ -1,4 +1,4 @@
-//! `weft run`, with real processes: what they print, how they end, and that nothing is left of them.
+//! `weft run` with real processes: their output, their ends, and that none is left.
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
 mod support;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, out, program_example, Folder};
 
-/// How long anything may take that takes milliseconds on a quiet machine.
+/// The time limit for operations that take milliseconds on a quiet machine.
 const BOUND: Duration = Duration::from_secs(30);
 
 fn command(arguments: &[&str]) -> Command {
@@ -24,7 +24,7 @@ fn weft_run(arguments: &[&str]) -> Output {
     command(arguments).stdin(Stdio::null()).output().expect("it was built")
 }
 
-/// Runs a script as so many ranks.
+/// Runs a script with this many ranks.
 fn script(ranks: &str, script: &str) -> Output {
     weft_run(&["-n", ranks, "--", "sh", "-c", script])
 }
@@ -33,7 +33,7 @@ fn lines(text: &str) -> BTreeSet<&str> {
     text.lines().collect()
 }
 
-/// A job that goes on until it is ended, and the processes that it told of in its first so many lines.
+/// A job that runs until it is ended, and the processes that it printed in its first lines.
 fn lasting(ranks: &str, script: &str, processes: usize) -> (Child, Vec<Pid>) {
     let arguments = ["-n", ranks, "--no-prefix", "--", "sh", "-c", script];
     let mut job =
@@ -48,7 +48,7 @@ fn lasting(ranks: &str, script: &str, processes: usize) -> (Child, Vec<Pid>) {
 
 fn expect_gone(pids: &[Pid]) {
     let since = Instant::now();
-    // Reaped by whoever is the parent of orphans here: a zombie has ended as well.
+    // The parent of orphans reaps them here; a zombie has ended as well.
     let lives = |pid: &Pid| test_kill_process(*pid).is_ok() && !is_zombie(*pid);
     while let Some(pid) = pids.iter().find(|pid| lives(pid)) {
         assert!(since.elapsed() < BOUND, "process {pid:?} is left");
@@ -103,7 +103,7 @@ fn a_crash_ends_the_job_and_is_told_with_rank_program_and_signal() {
 
 #[test]
 fn a_rank_that_was_killed_is_the_cause_though_another_gave_up_first() {
-    // As if its memory had taken long to be freed: it is killed once the launcher asks it to end.
+    // As if freeing its memory took long: it is killed only when the launcher asks it to end.
     let ready = std::env::temp_dir().join(format!("weft-run-ready-{}", std::process::id()));
     let of_each = [
         format!("if [ $WEFT_RANK = 0 ]; then while [ ! -e {} ]; do sleep 0.02; done; exit 8; fi", ready.display()),
@@ -150,7 +150,7 @@ fn ctrl_c_and_sigterm_end_all_ranks_and_what_they_started() {
 #[test]
 fn a_second_ctrl_c_ends_at_once_what_does_not_hear_the_first() {
     let (mut job, pids) = lasting("2", "trap '' TERM; echo $$; while true; do sleep 1000; done", 2);
-    // Again and again: a signal that comes while one of its kind is pending is none.
+    // Repeatedly: a signal is lost if one of its kind is pending.
     while job.try_wait().expect("it is ours").is_none() {
         let _ = kill_process(Pid::from_child(&job), Signal::INT);
         std::thread::sleep(Duration::from_millis(20));

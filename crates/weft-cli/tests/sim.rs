@@ -1,4 +1,4 @@
-//! `weft sim` as it is typed.
+//! `weft sim` as a user types it.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The runs of a JSON document.
+/// The runs in a JSON document.
 fn runs(arguments: &[&str]) -> Vec<Value> {
     let output = sim(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -98,7 +98,8 @@ fn weft_is_compared_with_stop_and_wait_in_one_table_and_one_drawing() {
     assert_eq!(rows.len(), 2 * 8);
     assert!(rows.iter().all(|row| row["delivered"] == 2000 && row["failure"] == Value::Null), "{rows:?}");
     let goodput = |at: usize| rows[at]["goodput_bits_per_second"].as_f64().expect("a number");
-    // One channel: 1,036 bytes (with 12 of arguments) in 0.2 ms of way, 9.1 µs of packet and 0.8 µs of acknowledgement.
+    // One channel: 1,036 bytes (with 12 of arguments) per 0.2 ms of delay, 9.1 µs for the packet and 0.8 µs for the
+    // acknowledgement.
     assert!((goodput(0) / (1036.0 * 8.0 / 209.9e-6) - 1.0).abs() < 0.03, "{}", goodput(0));
     assert!(rows[7]["channels"].is_null() && goodput(7) > 10.0 * goodput(0));
     assert!(goodput(15) > goodput(14), "with losses a window does better than 64 channels: {rows:?}");

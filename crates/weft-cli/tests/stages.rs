@@ -1,5 +1,5 @@
-//! `weft trace --stages`: what becomes of the time of requests between processes that are told of nothing, and that they stamp nothing
-//! any more when nobody looks.
+//! `weft trace --stages`: where the time of requests goes, between processes that know nothing of the trace, and that stop stamping
+//! when nobody traces.
 
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
@@ -22,16 +22,16 @@ use support::{ask_to_end, err, out, Server};
 use terminal::Terminal;
 use weft::{Bundle, Node};
 
-/// Longer than anything here takes on a machine that is not stuck.
+/// Longer than any step takes on a machine that is not stuck.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A tracer has all processes stamp requests, those of other tests too: one test at a time.
+/// A tracer makes all processes stamp requests, those of other tests too: one test at a time.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What has processes of one host talk over the network.
+/// Makes processes of one host communicate over the network.
 const OVER_UDP: [(&str, &str); 2] = [("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")];
 
 fn weft(arguments: &[&str]) -> Command {
@@ -40,7 +40,7 @@ fn weft(arguments: &[&str]) -> Command {
     command
 }
 
-/// A command that runs until it is killed, with this.
+/// A command that runs until it is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -48,7 +48,7 @@ impl Running {
         Running(command.spawn().expect("it was built"))
     }
 
-    /// It has said on its standard error that it begins.
+    /// Waits for the line on standard error that says that it has begun.
     fn has_begun(&mut self) {
         let mut line = String::new();
         let stderr = self.0.stderr.as_mut().expect("it has a pipe");
@@ -56,7 +56,7 @@ impl Running {
         assert!(line.contains("stamp requests now"), "{line}");
     }
 
-    /// Waits for its end, and for no longer than the bound.
+    /// Waits for its end, no longer than the bound.
     fn finish(mut self) -> Output {
         let mut out = self.0.stdout.take().expect("it has a pipe");
         let (put, printed) = channel();
@@ -87,13 +87,13 @@ fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["kind"] == kind).collect()
 }
 
-/// Requests of one process to another, traced, and the median round trip that who asked measured itself.
+/// Traced requests of one process to another, and the median round trip that the requester itself measured.
 fn traced(environment: &[(&str, &str)]) -> (Vec<Value>, f64, [u32; 2]) {
     let server = Server::start_in(&[], environment);
     let pid = server.child.id().to_string();
     let mut trace = Running::start(weft(&["trace", "--stages", "--json", "--count", "60", &pid]));
     trace.has_begun();
-    // Until the tracer has its requests: on a busy machine it may miss some.
+    // Long enough for the tracer to get its requests: on a busy machine it may miss some.
     let mut command = weft(&["ping", &server.contact, "-i", "0.02", "--json"]);
     let pinger = Running::start({
         command.envs(environment.iter().copied());
@@ -103,7 +103,7 @@ fn traced(environment: &[(&str, &str)]) -> (Vec<Value>, f64, [u32; 2]) {
     let lines = lines(&trace.finish());
     ask_to_end(&pinger.0);
     let pinged: Value = serde_json::from_slice(&pinger.finish().stdout).expect("a document");
-    // Of about those that are traced: on a busy machine the later ones may fare otherwise.
+    // Only about as many as are traced: on a busy machine, the later ones may be slower.
     let requests = pinged["requests"].as_array().expect("a list").iter().take(75);
     let mut times: Vec<f64> = requests.filter_map(|request| request["ns"].as_f64()).collect();
     times.sort_by(f64::total_cmp);
@@ -131,7 +131,7 @@ fn check_stages(environment: &[(&str, &str)], path: &str) {
     assert_eq!(figures["n"], 60);
     let ratio = figures["ratio"].as_f64().expect("a number");
     assert!((0.95..=1.05).contains(&ratio), "{figures}");
-    // What is stamped lies within what the program measured around it, and is nearly all of that.
+    // The stamped time lies within the time that the program measured, and is nearly all of it.
     let round_trip = figures["round_trip"]["median_ns"].as_f64().expect("a number");
     assert!(round_trip <= pinged * 1.5 && round_trip >= pinged * 0.3, "{round_trip} ns, pinged {pinged} ns");
     let [end] = of_kind(&lines, "end")[..] else { panic!("{lines:?}") };
@@ -172,7 +172,7 @@ fn the_table_is_drawn_in_its_own_place_and_what_else_is_said_stays() {
     let pinger = Running::start(weft(&["ping", &server.contact, "-i", "0.01"]));
     let mut trace = Terminal::start(&["trace", "--stages", &server.child.id().to_string()]);
     let there = format!("process {}, memory: ", server.child.id());
-    // Drawn more than once: the count of requests goes on.
+    // Drawn more than once: the count of requests grows.
     let told = |screen: &vt100::Screen| {
         let text = screen.contents();
         let count = text.lines().find_map(|line| line.split_once(&there)).map(|(_, rest)| rest.to_owned());
@@ -181,17 +181,17 @@ fn the_table_is_drawn_in_its_own_place_and_what_else_is_said_stays() {
     trace.see("a table", |screen| told(screen) > 0);
     let first = told(trace.emulator.screen());
     trace.see("a newer one", |screen| told(screen) > first);
-    // One that does not answer any more is told of once, above the table.
+    // A process that no longer answers is reported once, above the table.
     kill_process(Pid::from_child(&other.child), Signal::STOP).expect("it lives");
     let why = format!("kill -CONT {}", other.child.id());
     trace.see_text(&why);
     let first = told(trace.emulator.screen());
     trace.see("a newer one below", |screen| told(screen) > first);
-    // With the signal the kernel discards what was drawn and not read, so a drawing of another height would be lost, and the one at the end
-    // be counted from elsewhere. Without requests the height stays.
+    // With the signal, the kernel discards output that was not read. A lost drawing of another height would make the last drawing
+    // start in the wrong place. Without requests the height stays the same.
     drop(pinger);
     trace.rest(Duration::from_millis(500));
-    // The terminal shows the key of Ctrl-C where the cursor stands.
+    // The terminal echoes Ctrl-C at the cursor.
     trace.press("\x03");
     trace.finish();
     let text = trace.emulator.screen().contents();
@@ -204,7 +204,7 @@ fn the_table_is_drawn_in_its_own_place_and_what_else_is_said_stays() {
     kill_process(Pid::from_child(&other.child), Signal::CONT).expect("it lives");
 }
 
-/// Whether the server stamps requests, as it says itself.
+/// Whether the server stamps requests, by its own report.
 fn is_stamping(server: &Server) -> bool {
     let output = weft(&["status", "--json"]).output().expect("it was built");
     let status: Value = serde_json::from_slice(&output.stdout).expect("a document");
@@ -224,17 +224,17 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 fn nothing_is_stamped_before_a_tracer_comes_and_after_it_was_killed() {
     let _turn = turn();
     let server = Server::start();
-    // Of the tests before, at most.
+    // Only because of tests before, at most.
     wait_until("no stamping", || !is_stamping(&server));
     let mut trace = Running::start(weft(&["trace", "--stages"]));
     trace.has_begun();
     assert!(is_stamping(&server));
-    // By SIGKILL: it cannot say good-bye.
+    // By SIGKILL, so it cannot sign off.
     drop(trace);
     wait_until("the end of stamping", || !is_stamping(&server));
 }
 
-/// A status socket that says what it is told, whoever asks, until this is dropped: the next test's trace is not to hear it.
+/// A status socket that gives this answer to everybody, until this is dropped: the next test's trace must not see it.
 struct Impostor {
     socket: OwnedFd,
     speaker: Option<JoinHandle<()>>,
@@ -258,7 +258,7 @@ impl Impostor {
 
 impl Drop for Impostor {
     fn drop(&mut self) {
-        // Nobody is accepted any more; the name goes with the descriptors.
+        // Nobody is accepted any more; the name is released with the descriptors.
         let _ = net::shutdown(&self.socket, net::Shutdown::Both);
         let _ = self.speaker.take().map(JoinHandle::join);
     }
@@ -270,7 +270,7 @@ fn stamps_that_cannot_be_make_no_figures_and_nonsense_is_named() {
     let server = Server::start();
     let epochs = [0u64, 1].map(|n| format!("{:016x}", u64::from(std::process::id()) << 8 | n));
     let name = server.contact.split('#').next().expect("a name").to_owned();
-    // It says that the server asked it, that time ran backwards, and of a flow that there is none of.
+    // It claims that the server sent it requests, that time ran backwards, and a flow that does not exist.
     let flow = json!({"from": name, "to": name, "number": 0});
     let asked = |number: u64, flow: u32, done: u64| json!({"number": number, "flow": flow, "slot": 65535, "called_ns": 9, "written_ns": 10, "seen_ns": 11, "done_ns": done});
     let stamps = json!({"so_far": u64::MAX, "flows": [flow], "answered": [],
@@ -303,7 +303,7 @@ fn requests_that_handlers_do_not_reply_to_are_told_as_such() {
     let here = asks.endpoint_with_random_key().expect("an endpoint");
     asks.map(here, 0, answers.name(there).expect("ours"), answers.key(there).expect("ours")).expect("it is ours");
     let pid = std::process::id().to_string();
-    // On a busy machine a trace may not look twice.
+    // On a busy machine, a trace may not look twice.
     wait_until("the reason", || {
         let mut trace = weft(&["trace", "--stages", "--duration", "1.5", &pid]).spawn().expect("it was built");
         while trace.try_wait().expect("it is ours").is_none() {
@@ -331,7 +331,7 @@ fn processes_of_two_time_namespaces_are_told_why_stages_are_missing() {
     assert!(output.status.success(), "{complaint}");
     let why = format!("process {pid} are in different time namespaces");
     assert!(complaint.contains(&why) && complaint.contains("nsenter --time"), "{complaint}");
-    // What is left out is of all processes of this host, and may be of others.
+    // The table is of all processes of this host, and may have requests of other processes.
     assert!(said.contains("│ 2 away "), "{said}");
 }
 

@@ -1,4 +1,4 @@
-//! `weft status` beside processes whose doings are known.
+//! `weft status` beside processes in known states.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn weft(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("it was built")
 }
 
-/// What `weft status --json` says of a server.
+/// The entry of a server in `weft status --json`.
 fn status_of(server: &Server) -> Value {
     let output = weft(&["status", "--json"]);
     assert!(output.status.success(), "{}", err(&output));

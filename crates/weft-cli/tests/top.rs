@@ -1,4 +1,4 @@
-//! `weft top` in a terminal: what stands on the screen while processes exchange messages, and that the terminal is given back.
+//! `weft top` in a terminal: its screen while processes exchange messages, and that the terminal is restored.
 
 mod support;
 #[path = "support/terminal.rs"]
@@ -21,7 +21,7 @@ fn top(arguments: &[&str]) -> Terminal {
     Terminal::start(&[&["top", "--interval", "0.1"], arguments].concat())
 }
 
-/// `weft ping` without end, ended with this.
+/// `weft ping` without end; killed when this is dropped.
 struct Pinger(Child);
 
 impl Pinger {
@@ -39,12 +39,12 @@ impl Drop for Pinger {
     }
 }
 
-/// The line of a screen that has all of these parts.
+/// The line of a screen that contains all of these parts.
 fn line(screen: &vt100::Screen, parts: &[&str]) -> Option<String> {
     screen.contents().lines().find(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned)
 }
 
-/// The flow from a process to another, with its rate, if that is told.
+/// The rate of the flow to a process, if it is shown.
 fn rate(screen: &vt100::Screen, to: u32) -> Option<f64> {
     let line = line(screen, &["→", &format!("process {to}"), "memory"])?;
     line.split("memory").nth(1)?.split_whitespace().next()?.parse().ok()
@@ -62,7 +62,7 @@ fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
         let of = |pid: u32| line(screen, &[&format!("weft, process {pid}, user"), "1 endpoint", "/s"]).is_some();
         of(there) && of(pinger.0.id())
     });
-    // The process that answers is stopped: what was sent lies there.
+    // The server is stopped: messages to it stay unread.
     kill_process(Pid::from_child(&server.child), Signal::STOP).expect("it lives");
     top.see("the limit", |screen| line(screen, &["→", "the application there"]).is_some());
     top.see_text("kill -CONT");
@@ -78,7 +78,7 @@ fn the_screen_has_who_sends_to_whom_how_fast_and_what_limits_it() {
 
 #[test]
 fn a_key_that_ctrl_c_took_away_is_not_waited_for() {
-    // The program may be told of the key before both are taken away, so once is not enough to see it.
+    // The program may hear of the key before both are taken away, so one try is not enough to see it.
     for _ in 0..20 {
         let mut top = top(&[]);
         top.see("the screen", |screen| screen.alternate_screen() && screen.contents().contains("q quit"));
@@ -109,7 +109,7 @@ fn keys_sort_pause_explain_and_a_small_terminal_has_what_matters() {
     top.see("a wide table", |screen| line(screen, &["messages/s", "asking", "trip", "limited by"]).is_some());
     top.press("p");
     top.see_text("PAUSED");
-    // Nobody looks now, so who ends stays on the screen until somebody does.
+    // Nobody looks now, so a process that ends stays on the screen until the next look.
     server.interrupt();
     top.press("s");
     top.see_text("by limit");
@@ -157,7 +157,7 @@ fn the_terminal_is_given_back_on_signals_too_and_lent_while_stopped() {
     top.press("\x1a");
     top.see("the shell's screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());
     assert_eq!(tcgetattr(&top.program_end).expect("a terminal").local_modes, top.before.local_modes);
-    // Only who is stopped goes on.
+    // Continues only if it is stopped.
     let stopped = waitpid(Some(Pid::from_child(&top.child)), WaitOptions::UNTRACED).expect("it is ours");
     assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
     top.signal(Signal::CONT);
@@ -188,7 +188,7 @@ fn programs_are_told_once_or_line_by_line_and_without_a_terminal_it_says_so() {
         std::io::BufRead::read_line(&mut reader, &mut line).expect("it prints");
         let _: Value = serde_json::from_str(&line).expect("a document a line");
     }
-    // Who reads no more ends it.
+    // It ends when nobody reads its output.
     drop(reader);
     let status = lines.wait().expect("it is ours");
     assert!(status.code() == Some(141) && status.signal().is_none(), "{status}");

@@ -1,4 +1,4 @@
-//! `weft trace`, and what Wireshark makes of its captures: tshark reads them with `contrib/wireshark/weft.lua`.
+//! `weft trace`, and its captures in Wireshark: tshark reads them with `contrib/wireshark/weft.lua`.
 
 mod support;
 
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use support::{err, out, Server};
 
-/// What the server's node and whoever calls it have in their environment: the network, though they are on one host.
+/// The environment of the server and its clients: they use the network, although they are on one host.
 const OVER_UDP: [(&str, &str); 2] = [("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")];
 
 fn wireshark(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/wireshark").join(file)
 }
 
-/// What tshark makes of a capture.
+/// The output of tshark for a capture.
 fn tshark(capture: &Path, arguments: &[&str]) -> String {
     let mut script = std::ffi::OsString::from("lua_script:");
     script.push(wireshark("weft.lua"));
     let mut command = Command::new("tshark");
-    // With nobody's settings.
+    // Without any user's settings.
     command.env("HOME", "/nonexistent").arg("-X").arg(script).arg("-r").arg(capture).args(arguments);
     let output = command.output().expect("tshark is missing; to have it: scripts/setup.sh --for test");
     assert!(output.status.success(), "{}", err(&output));
@@ -30,7 +30,7 @@ fn tshark(capture: &Path, arguments: &[&str]) -> String {
     said
 }
 
-/// The protocol and what stands beside it, for each packet.
+/// The protocol and its summary, for each packet.
 fn summaries(capture: &Path) -> Vec<(String, String)> {
     let said = tshark(capture, &["-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"]);
     said.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
@@ -76,7 +76,7 @@ fn the_dissector_knows_every_packet_and_frame_of_the_golden_capture() {
     assert_eq!(fields("weft.malformed", &["frame.number"]), "");
 }
 
-/// `weft trace`, which has begun to hear the server.
+/// `weft trace`, once it hears the server.
 fn trace(server: &Server, arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(["trace", &server.child.id().to_string()]).args(arguments);
@@ -128,7 +128,7 @@ fn what_is_captured_while_processes_talk_is_all_weft_and_whole() {
     let starts =
         ["call", "answer", "call", "data"].iter().zip(&packets).all(|(kind, (_, info))| info.starts_with(kind));
     assert!(starts && packets.iter().any(|(_, info)| info.contains("records")), "{packets:?}");
-    // Each packet once, though the loopback interface shows it twice.
+    // Each packet once, although the loopback interface shows it twice.
     let data: Vec<&str> = numbers.lines().skip(3).collect();
     assert_eq!(data.iter().collect::<BTreeSet<_>>().len(), data.len(), "{data:?}");
     server.interrupt();
@@ -148,7 +148,7 @@ fn packets_are_told_line_by_line() {
     assert_eq!(packets.len(), 20);
     assert_eq!((&packets[0]["kind"], &packets[0]["frames"][0]["frame"]), (&"call".into(), &"hello".into()));
     assert!(packets.iter().all(|packet| packet["fault"].is_null() && packet["bytes"].as_u64() >= Some(40)), "{told}");
-    // The server may still say to the first client, which has ended, that its stream ends.
+    // The server may still tell the first client, which has ended, that its stream ends.
     let child = trace(&server, &["--count", "40"]);
     assert!(ping(&server, &["-c", "20"]).status.success());
     let words = out(&child.wait_with_output().expect("it ends by itself"));
@@ -156,7 +156,7 @@ fn packets_are_told_line_by_line() {
     server.interrupt();
 }
 
-/// Whether this process may open packet sockets in its network namespace, or says so at least.
+/// Whether this process may open packet sockets in its network namespace, by its capabilities.
 fn may_hear() -> bool {
     const NET_RAW: u64 = 1 << 13;
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");

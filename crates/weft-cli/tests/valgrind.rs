@@ -1,5 +1,5 @@
-//! Programs with weft under valgrind's memcheck, with the suppressions that users are given: nothing is reported. Without them something
-//! is, so what is suppressed is still needed.
+//! Programs with weft under valgrind's memcheck, with the suppressions for users: nothing is reported. Without them something is,
+//! so the suppressions are still needed.
 
 mod support;
 
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{ask_to_end, example, Folder};
 
-/// The exit status of a program of which something was reported.
+/// The exit status of a program with reports.
 const REPORTED: i32 = 99;
 
-/// Checked by memcheck, with the suppressions or without.
+/// A command under memcheck, with the suppressions or without.
 fn memcheck(is_suppressed: bool, log: &str) -> Command {
     let suppressions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/valgrind/weft.supp");
     let mut command = Command::new("valgrind");
@@ -23,7 +23,7 @@ fn memcheck(is_suppressed: bool, log: &str) -> Command {
     command
 }
 
-/// What memcheck says of a server with a helper that waits, which a signal ends, and of a client that asks it once.
+/// The reports of memcheck on a server with a waiting helper, which a signal ends, and on a client that sends one request.
 fn reported(is_suppressed: bool, environment: &[(&str, &str)]) -> String {
     let folder = Folder::new(&format!("valgrind-{is_suppressed}-{}", environment.len()));
     let log = folder.file("server-%p");
@@ -43,7 +43,7 @@ fn reported(is_suppressed: bool, environment: &[(&str, &str)]) -> String {
 
 fn end(child: &Child) {
     ask_to_end(child);
-    // Its report is written when it has ended.
+    // It writes its report after its end.
     let since = std::time::Instant::now();
     while std::fs::read_to_string(format!("/proc/{}/stat", child.id())).is_ok_and(|stat| !stat.contains(") Z ")) {
         assert!(since.elapsed().as_secs() < 60, "valgrind does not end");
@@ -56,7 +56,7 @@ fn has_loopback() -> bool {
         .is_ok_and(|socket| socket.local_addr().is_ok_and(|at| socket.send_to(b"x", at).is_ok()))
 }
 
-/// The contexts that were reported, of all processes.
+/// The number of reported contexts of all processes.
 fn contexts(logs: &str) -> u32 {
     let sums =
         logs.lines().filter_map(|line| line.split_once("ERROR SUMMARY: ")?.1.split(' ').next()?.parse::<u32>().ok());
@@ -68,7 +68,7 @@ fn contexts(logs: &str) -> u32 {
 #[test]
 fn memcheck_reports_nothing_of_programs_within_a_host_and_between_hosts() {
     for environment in [&[][..], &[("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")]] {
-        // Some networks of tests have no loopback.
+        // Some test networks have no loopback.
         if !environment.is_empty() && !has_loopback() {
             continue;
         }
@@ -80,7 +80,7 @@ fn memcheck_reports_nothing_of_programs_within_a_host_and_between_hosts() {
 #[test]
 fn without_the_suppressions_memcheck_reports_what_they_are_for() {
     let logs = reported(false, &[]);
-    // What it says of epoll_pwait depends on what was on the stack.
+    // The report on epoll_pwait depends on what was on the stack.
     assert!(contexts(&logs) > 0 && logs.contains("hashbrown") && logs.contains("_dl_allocate_tls"), "{logs}");
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the command share: a server, and what a command said.
+//! Shared by the tests of the command: a server, and commands' output.
 #![allow(dead_code)] // each test program uses its own part of this
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 
@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::Duration;
 
-/// `weft serve`, which ends with this.
+/// `weft serve`, ended when this is dropped.
 pub struct Server {
     pub child: Child,
     pub contact: String,
@@ -28,13 +28,13 @@ impl Server {
         Server::start_in(arguments, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with additional variables.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         Server::run(command.arg("serve").args(arguments).envs(environment.iter().copied()))
     }
 
-    /// The same, started by a program that becomes another one, as `unshare` does.
+    /// The same, started by a program that executes it, as `unshare` does.
     pub fn start_by(command: &mut Command) -> Server {
         Server::run(command.args([env!("CARGO_BIN_EXE_weft"), "serve"]))
     }
@@ -47,7 +47,7 @@ impl Server {
         Server { child, contact: contact.trim().to_owned() }
     }
 
-    /// As Ctrl-C does it. Returns what it said.
+    /// Ends it as Ctrl-C does. Returns its output on standard error.
     pub fn interrupt(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it lives");
         assert!(self.child.wait().expect("it is ours").success());
@@ -64,16 +64,16 @@ impl Drop for Server {
     }
 }
 
-/// Asks it to end by SIGTERM. Ctrl-C is ignored by what a shell started in the background.
+/// Asks it to end with SIGTERM: a process that a shell started in the background ignores Ctrl-C.
 pub fn ask_to_end(child: &Child) {
-    // One that has ended already is not reaped yet, and nobody else has its number.
+    // If it has ended, it has not been reaped, so no other process has its number.
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
 }
 
 /// The longest that a test waits for a line or an end.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A program that is talked with by lines, and ends with this.
+/// A program that exchanges lines with the test, and is ended when this is dropped.
 pub struct Program {
     pub child: Child,
     stdin: Option<ChildStdin>,
@@ -92,12 +92,12 @@ impl Program {
         Program { stdin: child.stdin.take(), child, lines }
     }
 
-    /// The next line that it prints.
+    /// The next line of its output.
     pub fn hear(&self) -> String {
         self.lines.recv_timeout(BOUND).expect("it says more")
     }
 
-    /// Hears it say these things, in any order.
+    /// Waits for these lines, in any order.
     pub fn hears(&self, wanted: &[&str]) {
         let mut heard: Vec<String> = wanted.iter().map(|_| self.hear()).collect();
         heard.sort();
@@ -108,14 +108,14 @@ impl Program {
         writeln!(self.stdin.as_mut().expect("it was not ended"), "{line}").expect("it listens");
     }
 
-    /// Ends its input, and waits until it has ended by itself. What it said besides on its standard error.
+    /// Closes its input, and waits until it has ended by itself. Returns its standard error.
     pub fn finish(mut self) -> String {
         self.stdin = None;
         assert!(self.child.wait().expect("it is ours").success(), "{}", self.complaint());
         self.complaint()
     }
 
-    /// The rest of its standard error, when it has ended.
+    /// The rest of its standard error, once it has ended.
     pub fn complaint(&mut self) -> String {
         let mut said = String::new();
         self.child.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("it said text");
@@ -130,18 +130,18 @@ impl Drop for Program {
     }
 }
 
-/// A directory of a test's own, which goes with it.
+/// A directory of one test, removed when this is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// `name` is no other test's.
+    /// `name` must be unique among tests.
     pub fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).expect("there is none yet");
         Folder(path)
     }
 
-    /// Where a file of it is, or is to be.
+    /// The path of a file in it, which may not exist.
     pub fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("it is text").to_owned()
     }
@@ -159,12 +159,12 @@ impl Drop for Folder {
     }
 }
 
-/// `weft`, as if typed in a terminal of 80 columns.
+/// Runs `weft` as in a terminal of 80 columns.
 pub fn weft(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weft")).args(arguments).env("COLUMNS", "80").output().expect("weft starts")
 }
 
-/// What a command printed that succeeded.
+/// The output of a command that succeeded.
 pub fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", err(output));
     out(output)
@@ -178,39 +178,39 @@ pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The namespaces of a process.
+/// How many namespaces of a process there are.
 pub fn namespaces_of(pid: u32) -> usize {
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("weft-{pid}-"))).count()
 }
 
-/// An example's program: beside the tests', where `cargo test` and `cargo build --examples` put it. Built if it is missing.
+/// An example's program: next to the tests', where `cargo test` and `cargo build --examples` put it. Builds it if it is missing.
 pub fn example(name: &str) -> PathBuf {
     built(&format!("examples/{name}"), &["-p", "weft", "--example", name])
 }
 
-/// An example of another package, likewise.
+/// An example of another package, in the same way.
 pub fn program_example(package: &str, name: &str) -> PathBuf {
     built(&format!("examples/{name}"), &["-p", package, "--example", name])
 }
 
-/// A program of another package, likewise.
+/// A program of another package, in the same way.
 pub fn program_of(package: &str, name: &str) -> PathBuf {
     built(name, &["-p", package, "--bin", name])
 }
 
-/// A library for C, likewise.
+/// A library for C, in the same way.
 pub fn library_of(package: &str, file: &str) -> PathBuf {
     built(file, &["-p", package, "--lib"])
 }
 
-/// A file below the folder of the tests' profile, which cargo builds if it is told this.
+/// A file below the folder of the tests' profile, which cargo builds with these arguments.
 fn built(file: &str, what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
     let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps");
     let path = profile.join(file);
     if !path.is_file() {
-        // A profile's folder has its name, but for that of `dev`.
+        // A profile's folder has its name, except that of `dev`.
         let name_of_profile = profile.file_name().expect("a profile has a name");
         let name_of_profile = if name_of_profile == "debug" { "dev".as_ref() } else { name_of_profile };
         let mut cargo = Command::new(env!("CARGO"));

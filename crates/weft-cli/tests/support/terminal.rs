@@ -1,4 +1,4 @@
-//! A terminal for the tests of what draws on one, read by an emulator.
+//! A terminal for tests of commands that draw on one, read by an emulator.
 #![allow(dead_code)] // each test program uses its own part of this
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a machine that is not stuck.
+/// Longer than any step takes on a machine that is not stuck.
 const BOUND: Duration = Duration::from_secs(30);
 
 fn cells(number: u16) -> NonZeroU16 {
@@ -21,13 +21,13 @@ fn size(rows: u16, columns: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// A `weft` command in a terminal of its own, which ends with this.
+/// A `weft` command in a terminal of its own, ended when this is dropped.
 pub struct Terminal {
     pub child: Child,
-    /// The terminal's own end, and the one that programs have.
+    /// The test's end of the terminal, and the command's.
     terminal: OwnedFd,
     pub program_end: OwnedFd,
-    /// As the terminal was set before.
+    /// The terminal's settings before the command.
     pub before: Termios,
     pub emulator: vt100::Parser,
 }
@@ -37,7 +37,7 @@ impl Terminal {
         Terminal::start_in(arguments, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with additional variables.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Terminal {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal of our own");
@@ -51,7 +51,7 @@ impl Terminal {
         Terminal { child, terminal, program_end, before, emulator }
     }
 
-    /// In a session whose terminal it is, so that it hears of Ctrl-C and sizes.
+    /// In a session that has the terminal, so that it gets Ctrl-C and size changes.
     fn run(arguments: &[&str], environment: &[(&str, &str)], end: impl Fn() -> Stdio) -> Child {
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_weft")]).args(arguments);
@@ -86,7 +86,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until nothing is printed for so long.
+    /// Waits until nothing has been printed for this long.
     pub fn rest(&mut self, time: Duration) {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         while poll(&mut [PollFd::new(&self.terminal, PollFlags::IN)], Some(&time)).expect("a terminal") > 0 {
@@ -104,7 +104,7 @@ impl Terminal {
         self.see(text, |screen| screen.contents().contains(text));
     }
 
-    /// Waits until it has ended well, with all that it printed on the screen.
+    /// Waits for a successful end, and reads all that it printed to the screen.
     pub fn finish(&mut self) {
         let status = self.child.wait().expect("it is ours");
         assert!(status.success(), "{status}");
@@ -114,7 +114,7 @@ impl Terminal {
         }
     }
 
-    /// It ends well, and the terminal is as it was.
+    /// Checks that it ends successfully and restores the terminal.
     pub fn ends(mut self) {
         self.see("the end of the screen", |screen| !screen.alternate_screen() && !screen.hide_cursor());
         let status = self.child.wait().expect("it is ours");

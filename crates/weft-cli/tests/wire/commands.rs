@@ -1,4 +1,4 @@
-//! `weft wire` as it is typed: hosts made for commands, what is told, and what is left behind.
+//! `weft wire` as a user types it: hosts made for commands, its reports, and that nothing is left behind.
 
 use super::lab::{in_lab, ip, wait_for_carrier};
 use super::support::{turn, wait_until};
@@ -18,7 +18,7 @@ fn run(arguments: &[&str]) -> Output {
     weft(arguments).output().expect("it was built")
 }
 
-/// Whether `--here` was refused because that needs root, which this user is not.
+/// Whether `--here` was refused because it needs root.
 fn is_refused(output: &Output) -> bool {
     if !is_root() {
         assert!(err(output).contains("needs root") && err(output).contains("sudo"), "{}", err(output));
@@ -71,7 +71,7 @@ fn the_wire_ends_as_its_command_does() {
     }
 }
 
-/// A wire whose commands sleep, started by a shell that waits for them.
+/// A wire with sleeping commands, started by a shell that waits for them.
 fn asleep() -> (Child, Vec<u32>) {
     let child = weft(&["--there", "sleep 4711; true", "--here", "sleep 4711; true"]).spawn().expect("it was built");
     let mut all = Vec::new();
@@ -84,7 +84,7 @@ fn asleep() -> (Child, Vec<u32>) {
     (child, all)
 }
 
-/// Processes that a process has started.
+/// The children of a process.
 fn children_of(pid: u32) -> Vec<u32> {
     let file = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -115,18 +115,18 @@ fn a_signal_leaves_neither_commands_nor_hosts_and_the_next_wire_those_of_a_kille
     let pid = child.id();
     child.kill().expect("it lives");
     child.wait().expect("it is ours");
-    assert_eq!(namespaces_of(pid), 3, "a process that is killed can put nothing away");
+    assert_eq!(namespaces_of(pid), 3, "a killed process cannot clean up");
     wait_until("the shells to end", || !commands[..2].iter().copied().any(lives));
-    // The next one puts away what is left.
+    // The next wire cleans up.
     assert!(run(&["--here", "true"]).status.success());
     assert_eq!(namespaces_of(pid), 0);
     wait_until("the commands to end", || !commands.iter().copied().any(lives));
 }
 
-/// What a wire says at its beginning of an interface whose offloads it switches off.
+/// The first line of a wire about interfaces whose offloads it switches off.
 fn switched_off() -> String {
     let child = weft(&["one0", "two0"]).spawn().expect("it was built");
-    // Until it forwards it ends at once, without a word.
+    // Before it forwards, a signal ends it at once and silently.
     std::thread::sleep(std::time::Duration::from_millis(500));
     kill_process(Pid::from_child(&child), Signal::INT).expect("it lives");
     let output = child.wait_with_output().expect("it is ours");
@@ -147,7 +147,7 @@ fn offloads_are_off_while_the_wire_is_there_and_on_again() {
         for feature in ["tx-checksum", "tx-udp-segmentation", "tx-generic-segmentation"] {
             assert!(first.contains(feature), "{first}");
         }
-        // What was not switched on again could not be switched off.
+        // An offload that was not switched on again could not be switched off.
         assert_eq!(switched_off(), first);
     });
 }

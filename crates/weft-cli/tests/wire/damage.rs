@@ -1,10 +1,10 @@
-//! What the wire damages and what weft refuses are the same packets.
+//! The packets that the wire damages are those that weft refuses.
 
 use super::lab::{in_lab, Counts, Wire};
 use super::messages::Talk;
 use super::support::Peer;
 
-/// Packets that the processes of a host dropped as damaged.
+/// Packets that a host's processes dropped as damaged.
 fn refused(host: &mut Peer) -> u64 {
     host.ask("damaged").parse().expect("a number")
 }
@@ -14,7 +14,7 @@ fn as_many_packets_are_refused_as_were_damaged() {
     in_lab("damage::as_many_packets_are_refused_as_were_damaged", || {
         const COUNT: u32 = 20_000;
         let mut talk = Talk::start(1500);
-        // So slow that the hosts, which may have no large buffers, lose nothing themselves.
+        // Slow enough that the hosts, whose buffers may be small, lose nothing themselves.
         let wire = Wire::start("--corrupt 5% --rate 200Mbit");
         talk.begin();
         talk.stream(COUNT, 0);

@@ -1,16 +1,16 @@
-//! A host with many interfaces, of which one leads to anybody.
+//! A host with many interfaces, only one of which leads to the other host.
 
 use super::lab::{in_lab, obey, Lab, Wire, INTERFACE};
 use super::support::BOUND;
 use std::time::{Duration, Instant};
 
-/// Within which a session is set up, whatever addresses do not answer.
+/// The time limit for a session, whatever addresses do not answer.
 const MOST: Duration = Duration::from_secs(2);
 
-/// Interfaces besides the one that leads to the other host.
+/// Interfaces that do not lead to the other host.
 const DEAD: usize = 19;
 
-/// Gives a host interfaces that lead nowhere, every third without a carrier; the way to the rest of the world is by the first.
+/// Adds interfaces to a host that lead nowhere, every third without a carrier. The first one has the default route.
 fn with_dead_interfaces(lab: &mut Lab) {
     let host = &mut lab.b;
     for number in 0..DEAD {
@@ -23,7 +23,7 @@ fn with_dead_interfaces(lab: &mut Lab) {
     }
     obey(host, "carrier dead0");
     obey(host, "ip route add default via 10.80.0.2");
-    // Only the interface that has an address says so; else all of them would be found through the one that is alive.
+    // Only the interface with an address answers ARP for it; otherwise all addresses would be found through the one that is alive.
     obey(host, "write /proc/sys/net/ipv4/conf/all/arp_ignore 1");
     obey(&mut lab.a, &format!("ip route add 10.80.0.0/16 dev {INTERFACE}"));
 }
@@ -35,7 +35,7 @@ fn of_twenty_interfaces_the_one_that_leads_there_is_found_and_the_others_have_th
         let mut lab = Lab::new(1500);
         let wire = Wire::start("");
         with_dead_interfaces(&mut lab);
-        // The host's names carry three: the first, which is dead, the one that is alive, and a dead one.
+        // The host's names carry three addresses: the first, which is dead, the one that is alive, and another dead one.
         let reasons = lab.b.ask("doctor");
         let (carried, left_out) = reasons.split_once("; not ").expect("some are left out");
         for interface in ["dead0", INTERFACE, "dead1"] {

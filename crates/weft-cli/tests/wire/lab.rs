@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// The interface of each host. What begins with `veth` is taken for a container's.
+/// The interface of each host. Names that begin with `veth` are taken for containers' interfaces.
 pub const INTERFACE: &str = "weft0";
 
-/// What is given to `ip`.
+/// Runs `ip` with these arguments.
 pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip, of iproute2");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A host: gives orders to `ip` until one of [`messages`] is for it.
+/// A host: runs `ip` orders until one of [`messages`] comes.
 pub fn host(orders: Orders) {
     tell("there");
     while let Some(line) = orders.wait() {
@@ -43,7 +43,7 @@ pub fn host(orders: Orders) {
     }
 }
 
-/// What `weft doctor` finds about this host's network.
+/// The finding of `weft doctor` about this host's network.
 fn network_check() -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_weft")).args(["doctor", "--json"]).output().expect("it was built");
     let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
@@ -59,7 +59,7 @@ pub fn wait_for_carrier(interface: &str) {
     });
 }
 
-/// Runs a test in a network namespace of its own, if one is to be had.
+/// Runs a test in a network namespace of its own, if possible.
 pub fn in_lab(test: &str, run: impl FnOnce()) {
     let ways: [&[&str]; 2] = [&["unshare", "--net"], &["unshare", "--user", "--map-root-user", "--net"]];
     let works = |way: &&[&str]| {
@@ -81,7 +81,7 @@ pub fn in_lab_for_long(test: &str, run: impl FnOnce()) {
     in_lab(test, run);
 }
 
-/// Two hosts, whose interfaces lead to `a0` and `b0` here.
+/// Two hosts, connected to `a0` and `b0` here.
 pub struct Lab {
     pub a: Peer,
     pub b: Peer,
@@ -96,7 +96,7 @@ impl Lab {
             obey(host, &format!("ip addr add {address}/24 dev {INTERFACE}"));
             obey(host, &format!("ip link set {INTERFACE} address {} gso_max_segs 1 up", mac(address)));
         }
-        // The kernel asks once in a second who has an address; if that is lost, nothing else is tried until then.
+        // ARP asks only once per second; if that packet is lost, nothing else gets through until the next try.
         for (host, other) in [(&mut a, ADDRESSES[1]), (&mut b, ADDRESSES[0])] {
             obey(host, &format!("ip neigh replace {other} lladdr {} dev {INTERFACE} nud permanent", mac(other)));
         }
@@ -109,7 +109,7 @@ impl Lab {
     }
 }
 
-/// The address of Ethernet that a host has.
+/// The Ethernet address of a host.
 fn mac(address: &str) -> String {
     format!("02:00:00:00:00:0{}", address.rsplit('.').next().expect("an address"))
 }
@@ -117,21 +117,21 @@ fn mac(address: &str) -> String {
 struct Host(&'static str);
 
 impl Host {
-    /// A process in a network namespace of its own, with an end of a pair of interfaces.
+    /// A process in a network namespace of its own, with one end of an interface pair.
     fn start(self, mtu: u32) -> Peer {
         let Host(own) = self;
         let mut command = Command::new("unshare");
         command.arg("--net").arg(std::env::current_exe().expect("this program"));
         let host = Peer::start_by(command, "host", &[], &[]);
         assert_eq!(host.hear(), "there");
-        // An earlier lab's may still be there: the kernel takes it away some time after the last process of its host.
+        // The interface of an earlier lab may still exist: the kernel removes it some time after the host's last process.
         let _ = Command::new("ip").args(["link", "del", own]).stderr(Stdio::null()).status();
         ip(&format!("link add {own} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {}", host.id()));
         host
     }
 }
 
-/// Has a host do something that it says nothing else about.
+/// Gives a host an order without a result.
 pub fn obey(host: &mut Peer, order: &str) {
     assert_eq!(host.ask(order), "done", "{order}");
 }
@@ -140,12 +140,12 @@ pub fn obey(host: &mut Peer, order: &str) {
 pub struct Wire {
     child: Child,
     json: PathBuf,
-    /// What it says at its end.
+    /// Its output at its end.
     said: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Wire {
-    /// With these words, which have no blanks in them.
+    /// Starts it with these arguments, which contain no blanks.
     pub fn start(words: &str) -> Wire {
         let json = std::env::temp_dir().join(format!("weft-wire-{}.json", std::process::id()));
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
@@ -162,7 +162,7 @@ impl Wire {
         memory_of(self.child.id(), "VmRSS")
     }
 
-    /// Ends it as Ctrl-C does, and gives the counts of both directions.
+    /// Ends it as Ctrl-C does, and returns the counts of both directions.
     pub fn stop(mut self) -> Counts {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it lives");
         assert!(self.child.wait().expect("it is ours").success());
@@ -183,11 +183,11 @@ impl Drop for Wire {
     }
 }
 
-/// What a wire did.
+/// The counts of a wire.
 pub struct Counts(Value);
 
 impl Counts {
-    /// In both directions together.
+    /// The sum of both directions.
     pub fn sum(&self, what: &str) -> u64 {
         [0, 1].map(|way| self.of(way, what)).iter().sum()
     }

@@ -1,7 +1,7 @@
-//! Real processes on two hosts with `weft wire` between them: the kernel's network, damaged as it is asked for.
+//! Real processes on two hosts with `weft wire` between them: the kernel's network, with the faults that a test asks for.
 //!
-//! The hosts are network namespaces; the wire runs in a third one, the test's own. All of them are made by `unshare` and `ip`, by
-//! root or by an ordinary user who may have user namespaces, and end with their processes. Long forms run with `make soak`.
+//! The hosts are network namespaces; the wire runs in a third one, the test's own. `unshare` and `ip` make all of them, for root or
+//! for an ordinary user who may have user namespaces, and they end with their processes. Long forms run with `make soak`.
 
 #![allow(clippy::disallowed_methods)] // a test that has no thread may panic
 

@@ -1,4 +1,4 @@
-//! What hosts say to each other, and that each message arrives once, whole and in order, whatever the wire does.
+//! Messages between the hosts: each arrives once, complete and in order, whatever the wire does.
 
 use super::lab::{in_lab, in_lab_for_long, Lab, Wire};
 use super::rival;
@@ -11,19 +11,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Event, Key, MessageKind, Node, Outgoing, SendError};
 
-/// Handlers of the receiver: numbered messages; a request that is answered with everything inverted.
+/// Handlers of the receiver: numbered messages; a request whose answer has all bytes inverted.
 const NOTE: u8 = 1;
 const ECHO: u8 = 2;
-/// The sender's.
+/// The sender's handler.
 const ANSWER: u8 = 3;
 
-/// How long anything may take on a bad wire.
+/// How long an operation may take on a bad wire.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// Within which all that is under way has been acknowledged and everything said about it.
+/// After this time, everything under way has been acknowledged and reported.
 const REST: Duration = Duration::from_millis(500);
 
-/// Plays what a host is told to be.
+/// Plays the part that a host is told.
 pub fn play(word: &str, rest: &str, orders: Orders) {
     match word {
         "receive" => receive(orders),
@@ -42,11 +42,11 @@ fn size(number: u32) -> usize {
     }
 }
 
-/// Takes numbered messages, each once and in order, and answers requests.
+/// Receives numbered messages, each once and in order, and answers requests.
 fn receive(orders: Orders) {
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
     let here = bundle.endpoint_with_random_key().expect("endpoint");
-    // Messages that were taken, and those that were not the next one, or had other contents.
+    // Messages received, and those that were out of order or had wrong contents.
     let (taken, wrong) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0u32)));
     let (seen, bad) = (taken.clone(), wrong.clone());
     bundle
@@ -76,8 +76,8 @@ fn receive(orders: Orders) {
     });
 }
 
-/// Sends. Told `stream N BYTES`, so many numbered messages of so many bytes (of all sizes if 0), and says how many microseconds it took
-/// until all were stored; told `ask N`, so many requests one after the other.
+/// Sends. The order `stream N BYTES` sends N numbered messages of this size (of all sizes if 0), and reports the microseconds until
+/// all were stored; `ask N` sends N requests one after the other.
 fn send(there: &str, orders: Orders) {
     let there = Address::parse(there);
     let mut bundle = Bundle::new(&Node::new().expect("node")).expect("bundle");
@@ -104,7 +104,7 @@ fn send(there: &str, orders: Orders) {
                 (0..number()).for_each(|seed| sender.ask(seed));
                 tell("answered");
             }
-            // One that came before, one too early, one with other contents.
+            // An earlier message again, one too early, and one with wrong contents.
             "plant" => {
                 let next = sender.number;
                 for (number, seed) in [(next - 1, next - 1), (next + 1, next + 1), (next, next + 1)] {
@@ -134,11 +134,11 @@ fn send(there: &str, orders: Orders) {
     }
 }
 
-/// Says what `weft status` tells of this host's processes: the sum of all fields of this name.
+/// Reports from `weft status` for this host's processes: the sum of all fields with this name.
 fn tell_status(bundle: &mut Bundle, field: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     let mut asker = command.args(["status", "--json"]).stdout(Stdio::piped()).spawn().expect("it was built");
-    // It is the bundle's poll that reports.
+    // Only the bundle's poll writes its report.
     while asker.try_wait().expect("it is ours").is_none() {
         bundle.poll();
     }
@@ -158,7 +158,7 @@ fn sum_of(value: &Value, field: &str) -> u64 {
     }
 }
 
-/// So many bundles, each with a session of its own, exchange a message of 1 KB with the receiver.
+/// Each of `count` bundles, with a session of its own, exchanges a message of 1 KB with the receiver.
 fn connect(there: Address, count: u32) {
     let node = Node::new().expect("node");
     let mut bundles: Vec<_> = (0..count)
@@ -218,7 +218,7 @@ impl Sender {
         start.elapsed()
     }
 
-    /// A request of some size is answered.
+    /// Sends a request and waits for its answer. The seed gives its size.
     fn ask(&mut self, seed: u32) {
         let before = self.answered.get();
         let (_, payload) = contents(seed, 0, [8, 100, 1400, 8192, 65_536][seed as usize % 5]);
@@ -246,7 +246,7 @@ impl Sender {
     }
 }
 
-/// Two hosts of which one streams to the other.
+/// Two hosts, one of which streams to the other.
 pub struct Talk {
     pub lab: Lab,
 }
@@ -256,7 +256,7 @@ impl Talk {
         Talk { lab: Lab::new(mtu) }
     }
 
-    /// Has the hosts begin; the wire must be there.
+    /// Starts the hosts; the wire must be there.
     pub fn begin(&mut self) {
         let Lab { a, b } = &mut self.lab;
         b.say("receive");
@@ -265,7 +265,7 @@ impl Talk {
         assert_eq!(a.hear(), "ready");
     }
 
-    /// So many numbered messages arrive, each once, whole and in order.
+    /// Sends numbered messages, each of which must arrive once, complete and in order.
     pub fn stream(&mut self, count: u32, bytes: usize) -> Duration {
         let Lab { a, .. } = &mut self.lab;
         a.say(&format!("stream {count} {bytes}"));
@@ -273,7 +273,7 @@ impl Talk {
         Duration::from_micros(took.parse().expect("microseconds"))
     }
 
-    /// So many requests are answered, one after the other.
+    /// Sends requests, one after the other, each of which must be answered.
     pub fn ask(&mut self, count: u32) {
         let Lab { a, .. } = &mut self.lab;
         a.say(&format!("ask {count}"));
@@ -285,7 +285,7 @@ impl Talk {
         std::thread::sleep(REST);
     }
 
-    /// All that was sent was taken, and nobody was given up.
+    /// Checks that all messages were received, and that no peer was given up.
     pub fn end(mut self, sent: u32) {
         let Lab { a, b } = &mut self.lab;
         assert_eq!(b.ask("taken"), format!("{sent} 0"), "taken, and wrong ones");
@@ -307,7 +307,7 @@ fn planted_copies_gaps_and_other_contents_are_found() {
     });
 }
 
-/// 8 B to 64 KiB, a third lost each way, some late, some damaged.
+/// 8 B to 64 KiB; a third is lost in each direction, some are late, some are damaged.
 fn through_a_bad_wire(count: u32) {
     let mut talk = Talk::start(1500);
     let wire = Wire::start("--loss 30% --reorder 10%,64 --corrupt 1% --seed 1");
@@ -338,10 +338,11 @@ fn a_million_messages_arrive_once_through_loss_reordering_and_damage() {
     in_lab_for_long(test, || through_a_bad_wire(1_000_000));
 }
 
-/// Memory of a wire, in KiB: what is on its way, what it keeps for later, and the program. A buffer for each frame would be ten times that.
+/// The most memory of a wire, in KiB: frames under way, spare buffers, and the program. A full-sized buffer for each frame would be
+/// ten times that.
 const RESIDENT_MOST: u64 = 64 << 10;
 
-/// One flow of messages of 8 KiB over 1 Gb/s with 200 µs more each way. Tells the share of the rate that was used.
+/// One flow of 8 KiB messages over 1 Gb/s with 200 µs of delay each way. Reports the share of the rate that it used.
 fn over_a_shaped_wire(count: u32, mtu: u32) {
     const BYTES: usize = 8192;
     let mut talk = Talk::start(mtu);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const PORT: u16 = 7001;
 
-/// Takes bytes, beside whatever else this host does.
+/// Receives bytes, whatever else this host does.
 pub fn sink() {
     let listener = TcpListener::bind((ADDRESSES[1], PORT)).expect("the port is free");
     std::thread::spawn(move || {
@@ -20,7 +20,7 @@ pub fn sink() {
     });
 }
 
-/// Sends bytes until this host ends. They are counted as the kernel takes them, which has room for some 4 MB.
+/// Sends bytes until this host ends. They are counted as the kernel accepts them; it buffers some 4 MB.
 pub fn flow() -> Arc<AtomicU64> {
     let mut stream = TcpStream::connect((ADDRESSES[1], PORT)).expect("there is a sink");
     setsockopt(&stream, TcpCongestion, &"cubic".into()).expect("root may choose, and the kernel has it");
@@ -35,7 +35,7 @@ pub fn flow() -> Arc<AtomicU64> {
     sent
 }
 
-/// What weft and what TCP with CUBIC get of a wire of so many megabits a second, so many microseconds long, with a queue of so many bytes.
+/// The shares of weft and of TCP with CUBIC on a wire with this rate in Mb/s, delay in µs and queue in bytes.
 fn shares(rate: u32, delay: u32, queue: u32) -> [f64; 2] {
     const MESSAGES: u32 = 5000;
     let mut talk = Talk::start(1500);
@@ -43,7 +43,7 @@ fn shares(rate: u32, delay: u32, queue: u32) -> [f64; 2] {
     talk.begin();
     assert_eq!(talk.lab.b.ask("sink"), "done");
     assert_eq!(talk.lab.a.ask("flow"), "done");
-    // Until both know each other.
+    // Until each knows the other.
     talk.stream(MESSAGES / 4, 8192);
     let written = |talk: &mut Talk| talk.lab.a.ask("written").parse::<u64>().expect("a number");
     let before = written(&mut talk);
@@ -58,7 +58,7 @@ fn shares(rate: u32, delay: u32, queue: u32) -> [f64; 2] {
 #[ignore = "measures"]
 fn what_each_gets_beside_the_kernels_cubic_is_told() {
     in_lab_for_long("rival::what_each_gets_beside_the_kernels_cubic_is_told", || {
-        // A queue of one round trip's bytes, and of four. Two cores cannot fill the last.
+        // A queue of one round trip's bytes, and one of four. Two cores cannot fill the last one.
         for (rate, delay) in [(200, 1000), (400, 500), (1000, 200)] {
             for queue in [50_000, 200_000] {
                 let [weft, cubic] = shares(rate, delay, queue);

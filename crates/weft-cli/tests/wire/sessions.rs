@@ -1,13 +1,13 @@
-//! Sessions that are set up over a bad wire. Who connects sees to it that each is answered and nothing comes back.
+//! Session set-up over a bad wire. The connecting side checks that each message is answered and none comes back.
 
 use super::lab::{in_lab, in_lab_for_long, obey, Wire};
 use super::messages::Talk;
 use std::time::{Duration, Instant};
 
-/// As QUIC's interoperability tests have it.
+/// As in QUIC's interoperability tests.
 const WIRE: &str = "--delay 15ms --rate 10Mbit --queue 25p --loss 30% --loss-run 3 --seed 2";
 
-/// How long fifty set-ups may take, each with a message there and back.
+/// The time limit for fifty set-ups, each with a message there and back.
 const MOST: Duration = Duration::from_secs(60);
 
 #[test]

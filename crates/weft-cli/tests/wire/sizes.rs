@@ -1,4 +1,4 @@
-//! Packets that suddenly vanish because of their size, and strangers who say that they do.
+//! Packets that are suddenly lost because of their size, and strangers who claim that they are.
 
 use super::lab::{in_lab, in_lab_for_long, Wire, ADDRESSES};
 use super::messages::Talk;
@@ -8,7 +8,7 @@ use nix::sys::socket::{bind, send, socket, AddressFamily, MsgFlags, SockFlag, So
 use std::fmt::Write;
 use std::os::fd::AsRawFd;
 
-/// A scenario that goes through these sizes, so many milliseconds each.
+/// A scenario with these MTUs, each for this many milliseconds.
 fn steps(sizes: &[u32], each_ms: usize) -> String {
     let mut scenario = String::new();
     for (at, mtu) in sizes.iter().enumerate() {
@@ -17,12 +17,12 @@ fn steps(sizes: &[u32], each_ms: usize) -> String {
     scenario
 }
 
-/// Streams while the wire carries less and more, without a word when it drops what is too large.
+/// Streams while the wire's MTU changes; the wire silently drops packets that are too large.
 fn while_sizes_change(sizes: &[u32], each_ms: usize) {
     let path = std::env::temp_dir().join(format!("weft-wire-{}.toml", std::process::id()));
     std::fs::write(&path, steps(sizes, each_ms)).expect("the directory for temporary files can be written");
     let mut talk = Talk::start(9000);
-    // The steps are those of the wire's time; a rate bounds what there is to send in it.
+    // The steps follow the wire's time; a rate limits how much can be sent in it.
     let wire = Wire::start(&format!("--rate 50Mbit --scenario {}", path.display()));
     let start = std::time::Instant::now();
     talk.begin();
@@ -55,9 +55,9 @@ fn messages_arrive_while_the_path_carries_less_and_more_for_long() {
     });
 }
 
-/// A word of ICMP that a datagram of the sender was too large for a link of `mtu` bytes, in a frame of Ethernet.
+/// An ICMP message that a datagram of the sender was too large for a link of `mtu` bytes, in an Ethernet frame.
 fn too_big(to: [u8; 6], datagram: &[u8], mtu: u16) -> Vec<u8> {
-    // RFC 1191: unreachable, for it had to be cut and must not be. What it quotes is the datagram's head.
+    // RFC 1191: unreachable, because fragmentation was needed and DF set. It quotes the head of the datagram.
     let mut icmp = vec![3, 4, 0, 0, 0, 0];
     icmp.extend(mtu.to_be_bytes());
     icmp.extend(&datagram[..28]);
@@ -78,12 +78,12 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(((sum & 0xffff) + (sum >> 16)) as u16)).to_be_bytes()
 }
 
-/// Bytes of the largest packets that a host's channel sends.
+/// The size of the largest packets that a host's channel sends.
 fn packet_bytes(host: &mut Peer) -> u64 {
     host.ask("packet").parse().expect("a number")
 }
 
-/// A stranger on the network tells the sender that all its packets are too large, as one who sees them could.
+/// A stranger who sees the sender's packets claims that all of them are too large.
 #[test]
 fn a_forged_word_that_packets_are_too_large_changes_nothing() {
     in_lab("sizes::a_forged_word_that_packets_are_too_large_changes_nothing", || {
@@ -107,7 +107,7 @@ fn a_forged_word_that_packets_are_too_large_changes_nothing() {
     });
 }
 
-/// Who sees what a host sends, and answers.
+/// An attacker who sees a host's packets, and answers.
 struct Forger(std::os::fd::OwnedFd);
 
 impl Forger {
@@ -121,7 +121,7 @@ impl Forger {
         Forger(socket)
     }
 
-    /// Answers the next large datagram of the host, if there is one.
+    /// Answers the host's next large datagram, if there is one.
     fn answer_one(&mut self) -> bool {
         let mut frame = [0; 2000];
         let Ok(length) = rustix::net::recv(&self.0, &mut frame[..], rustix::net::RecvFlags::empty()) else {
