@@ -180,7 +180,7 @@ fn is_off(facts: &Facts, name: &str) -> bool {
 }
 
 fn helper(facts: &Facts) -> Verdict {
-    let cost = "while a program computes nothing is acknowledged or sent again, and after 3 s its peers on other hosts take it for \
+    let cost = "while a program computes, nothing is acknowledged or sent again, and after 3 s its peers on other hosts take it for \
                 dead; polls make system calls; `weft status` cannot look at it";
     if is_off(facts, "WEFT_HELPER") {
         return bad(Level::Safety, "WEFT_HELPER=off", cost, "unset WEFT_HELPER");
