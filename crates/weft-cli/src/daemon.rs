@@ -98,7 +98,7 @@ pub fn text(found: &DaemonFound) -> String {
     if !daemon.tells_all {
         let _ = writeln!(
             text,
-            "  all users together: {} attachments, {} endpoints; below are this user's alone (root is told of all)",
+            "  all users together: {} attachments, {} endpoints; the rows below are this user's (root sees all)",
             daemon.attachments, daemon.endpoints
         );
     }

@@ -48,7 +48,7 @@ pub enum Error {
     /// Another process has the port.
     #[error(
         "UDP port {port} is in use, maybe by another `weft serve`. Give another one with --port, or none: then any free port is taken; \
-         `ss -ulpn` tells who has it"
+         `ss -ulpn` shows which process has it"
     )]
     PortInUse { port: u16 },
     /// The command line cannot be understood. clap says why.

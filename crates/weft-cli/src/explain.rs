@@ -26,8 +26,8 @@ const ASK_MOST: Duration = Duration::from_secs(5);
 const HELP: &str = "\
 No message is sent. The path is the one that a process of this user with this environment (WEFT_LOCAL, WEFT_ADDR) would take. Limits \
 are reported for this user's processes that have a session with the name, by two looks at them. With HOST:PORT the name is \
-first asked for by TCP, at the port where a program tells it (`weft serve`, or any `NameServer`); HOST:PORT/LABEL asks for another one that \
-is told there. The exit status is 0 if there is a way, else 1.";
+first asked for by TCP, at the port where a program tells it (`weft serve`, or any `NameServer`); HOST:PORT/LABEL asks for another \
+name there. The exit status is 0 if there is a path, else 1.";
 
 /// The arguments of `weft explain`.
 #[derive(Clone, Debug, clap::Args)]

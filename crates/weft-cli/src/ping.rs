@@ -18,7 +18,7 @@ use weft::{Admission, Bundle, Endpoint, Event, Node, SendError};
 /// Text after the options in `--help`.
 const HELP: &str = "\
 Only `weft serve` answers. With HOST:PORT the name and key are first asked for by TCP, at the port of `weft serve`; HOST:PORT/LABEL asks for \
-another name that is told there. The first round trip sets the session up \
+another name there. The first round trip sets the session up \
 and takes longer than the others. The exit status is 0 if anything was answered.";
 
 /// The arguments of `weft ping`.

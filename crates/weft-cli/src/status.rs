@@ -104,7 +104,7 @@ fn text(look: &Look, daemon: Option<&DaemonFound>) -> String {
     }
     let Look { of_others, without_helper, .. } = *look;
     if of_others > 0 {
-        let _ = writeln!(text, "not told: {of_others} of other users (root is told all)");
+        let _ = writeln!(text, "not shown: {of_others} of other users (root sees all)");
     }
     if without_helper > 0 {
         let _ = writeln!(text, "cannot be looked at: {without_helper} without a helper (WEFT_HELPER=off)");

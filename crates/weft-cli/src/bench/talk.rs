@@ -109,7 +109,7 @@ pub struct Polls {
 pub enum BareJob {
     /// Answer datagrams of `size` bytes.
     UdpEcho { size: usize },
-    /// Send datagrams of `size` bytes to whoever asks by a datagram.
+    /// Send datagrams of `size` bytes to the sender of the first datagram.
     UdpStream { size: usize },
     /// Return the bytes received, `size` at a time, through a connection.
     TcpEcho { size: usize },

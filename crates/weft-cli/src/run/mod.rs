@@ -37,7 +37,7 @@ pub struct Options {
     /// Print lines as they are, without the rank in front
     #[arg(long)]
     no_prefix: bool,
-    /// End the job after so many seconds
+    /// End the job after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Write how and when each process ended to this file

@@ -164,7 +164,7 @@ impl View {
         let _ = write!(text, ": {processes} process{es}, {endpoints} endpoint{}", plural(endpoints));
         let _ = write!(text, ", {} messages/s", scaled(rate));
         if picture.of_others > 0 {
-            let _ = write!(text, "; not told: {} of other users", picture.of_others);
+            let _ = write!(text, "; not shown: {} of other users", picture.of_others);
         }
         if picture.without_helper > 0 {
             let _ = write!(text, "; {} without a helper", picture.without_helper);
@@ -261,7 +261,7 @@ impl Group<'_> {
             (Activity::Polls, _) => text.push_str("polls"),
             (Activity::Waits, _) => text.push_str("waits"),
             (Activity::Computes, Some(age)) => _ = write!(text, "computes ({} s)", digits(age as f64 / 1e3)),
-            (Activity::Computes, None) => text.push_str("computes, has told nothing yet"),
+            (Activity::Computes, None) => text.push_str("computes, has reported nothing yet"),
         }
         let _ = write!(text, ", {} endpoint{}", bundle.endpoints, plural(bundle.endpoints));
         if let Some(rates) = bundle.rates {
@@ -276,7 +276,7 @@ impl Group<'_> {
             let _ = write!(text, ", {} not served ({} messages wait)", bundle.not_served, bundle.parked);
         }
         if bundle.left_out > 0 {
-            let _ = write!(text, ", {} more rows not told", bundle.left_out);
+            let _ = write!(text, ", {} more rows not shown", bundle.left_out);
         }
         text
     }

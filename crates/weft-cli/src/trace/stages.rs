@@ -170,7 +170,7 @@ impl<'a> Tracer<'a> {
         if self.joiner.has_two_clocks(trip.pair) && self.two_clocks.insert((ends.from.clone(), ends.to.clone())) {
             self.note(&format!(
                 "weft trace: {} and {} are in different time namespaces, so their clocks cannot be compared: what happens at the second \
-                 is told as one stage, `away`. For all stages run both in one time namespace (`nsenter --time --target PID COMMAND`)",
+                 is shown as one stage, `away`. For all stages, run both in one time namespace (`nsenter --time --target PID COMMAND`)",
                 ends.from, ends.to
             ))?;
         }
