@@ -10,7 +10,7 @@
 //! latency. A producer that gets ahead of its consumer, or has a long record, goes on in the arena, whose lines have left
 //! the writer's private cache when the reader asks for them: that is several times faster for streams. A `Switch` record
 //! leads from one lane to the other, so the ring is one queue, in order. The producer goes back when the arena has been
-//! nearly empty for a while. Requests and replies that are read at once keep to the arena's beginning.
+//! nearly empty for a while. Requests and replies that are read at once use only the arena's beginning.
 //!
 //! | in each lane | why |
 //! | --- | --- |
@@ -45,8 +45,8 @@ const ARENA: usize = 1;
 /// Lines that stay free in a lane: a zero header and a `Switch`.
 const SPARE: u64 = 2;
 
-/// Payloads up to this many bytes, and all of records of two lines, are copied out before anyone looks at them. (The plan said 256; between
-/// processes of one trusted class reading 128 to 256 B in place takes a fifth off the round trip when the cores are far apart.)
+/// Payloads of up to this many bytes, and all payloads of records of two lines, are copied out before anyone looks at them. The plan
+/// said 256; between far cores of one trusted class, reading 128 to 256 B in place takes a fifth off the round trip.
 pub const COPY_MOST: usize = 64;
 
 /// Lines of a page.
@@ -65,7 +65,7 @@ impl Lanes {
     /// The largest arena, 64 MiB.
     pub const ARENA_MOST: u32 = 1 << 20;
 
-    /// Lanes of at least these many bytes, the hot lane together with the control lines, each rounded up to pages.
+    /// Lanes of at least these sizes, each rounded up to pages. `hot_bytes` includes the control lines.
     ///
     /// The hot part is held between 4 KiB and 1 MiB, the arena between 512 KiB and 64 MiB.
     pub fn new(hot_bytes: usize, arena_bytes: usize) -> Lanes {
@@ -76,7 +76,7 @@ impl Lanes {
         }
     }
 
-    /// The lanes that a peer announced, if they are such as `new` makes.
+    /// The lanes that a peer announced. `None` if `new` cannot make such lanes.
     pub fn check(geometry: Geometry) -> Option<Lanes> {
         let hot = geometry.hot_lines.checked_add(CONTROL_LINES)?;
         let lanes = Lanes::new(hot as usize * LINE, geometry.arena_lines as usize * LINE);
@@ -105,7 +105,7 @@ impl Lanes {
     }
 }
 
-/// A hook at each store of a push, for tests that kill the producer there. Production uses `()`, which is nothing.
+/// A hook at each store of a push, for tests that kill the producer there. Production uses `()`, which does nothing.
 pub trait Steps {
     /// Called just before the store of that number.
     fn before(&mut self, store: u32);
@@ -130,7 +130,7 @@ pub mod store {
     pub const PUBLISH: u32 = 5;
     /// Zero headers for the records that follow.
     pub const AHEAD: u32 = 6;
-    /// After everything.
+    /// After the last store.
     pub const DONE: u32 = 7;
     /// All of them.
     pub const ALL: [u32; 7] = [BODY, CLEAR, HEADER, CLEAR_LINK, PUBLISH, AHEAD, DONE];
@@ -155,15 +155,16 @@ impl Item<'_> {
     }
 }
 
-/// Records of so many lines and more are long: all with a large payload, and those that take as much with arguments. They go to the arena.
+/// Records of at least this many lines are *long* and go to the arena: those with a payload of `LARGE_LEAST` bytes or more, and those that
+/// are as long because of their arguments.
 const LONG: u32 = record::lines(0, LARGE_LEAST);
-/// Behind a long record that is not of a stream so many lines stay unused. Who reads it line after line has its processor ask for those that
-/// follow; were they the next record's, the producer would have to take them back to write it. Of a bare ring of C it halves the round
-/// trips of 4 and 8 KiB (1,350 and 647 ns, 2,550 and 1,250; Zen 4, line of 110 ns), and four lines change nothing. With fifteen instead of
-/// eight 2, 4 and 8 KiB take 7, 3 and 3 % less: then records of 2, 4, 8 KiB begin sixteen lines apart, or a multiple of that.
+/// Lines that stay unused behind a long record, unless it belongs to a stream. A consumer that reads line after line makes its processor
+/// prefetch the lines that follow. If these belonged to the next record, the producer would have to take them back before it writes there.
+/// Eight unused lines halve the round trip of 4 KiB in a bare ring, and four change nothing. With fifteen, records of 2, 4 and 8 KiB
+/// begin a multiple of sixteen lines apart, which is a few percent better than eight (docs/design/payloads.md).
 const GAP: u32 = 15;
-/// Behind one that is all in one line so many, for who reads one line has its processor ask for the next one. An even number, so that such
-/// records come to lie in all sets of a cache: 16 B there and back take 131 ns with one, and 125 with two (line of 105 ns; see also `quiet.rs`).
+/// Lines that stay unused behind a record of one line, because a processor that reads a line prefetches the next one, too. Even, so that
+/// such records use all sets of a cache: 16 B there and back take 125 ns, and 131 with one unused line. See also `quiet.rs`.
 const APART: u32 = 2;
 
 /// The lines from the beginning of a record to that of the next one.
@@ -177,7 +178,7 @@ const fn pitch(lines: u32, streams: bool) -> u32 {
     }
 }
 
-/// The same, of a record with this header.
+/// The pitch of the record with this header.
 #[inline(always)]
 fn pitch_of(head: HeadWords) -> u32 {
     pitch(head.lines(), head.streams())
@@ -199,14 +200,14 @@ struct WriteLane {
     skipped: Skipped,
 }
 
-/// Lines of a lane that were left out by turning back: padding that nobody writes or reads.
+/// Lines skipped by turning back to a lane's beginning: padding that nobody writes or reads.
 #[derive(Debug, Default)]
 struct Skipped {
-    /// All of them.
+    /// Since the beginning.
     all: u64,
-    /// Those of the last time.
+    /// By the last turn.
     last: u64,
-    /// The position behind those.
+    /// The position behind the lines of the last turn.
     behind: u64,
 }
 
@@ -234,8 +235,8 @@ impl WriteLane {
         (lines <= self.largest && end + SPARE <= self.limit).then_some(place)
     }
 
-    /// A place at the beginning, if the lane was used for long enough to go back there and the consumer is close behind. Notes what
-    /// is skipped, so the record must be written there then.
+    /// A place at the lane's beginning, if enough of the lane is used to turn back and the consumer is close behind. Counts the skipped
+    /// lines, so the caller must write the record there.
     fn turn(&mut self, lines: u32) -> Option<Place> {
         let padding = self.cap - self.at;
         let behind = self.pos + u64::from(padding);
@@ -273,20 +274,22 @@ impl WriteLane {
     }
 }
 
-/// So many lines are zeroed ahead at the least behind records that are not long, if the cores are far: near ones take back by then what
-/// was made ready. With 32 requests under way a pair took 106 ns with one, 95 with three (line of 500 ns), when those of one line lay line by line.
+/// Between far cores, the fewest lines zeroed ahead behind a record that is not long. With 32 requests under way a pair took 95 ns with
+/// three, 106 with one. (Measured when records of one line lay without unused lines between them.) A near consumer would take the lines
+/// back before they are written.
 const AHEAD_FAR: u32 = 3;
-/// Nanoseconds that a line takes from a core that is far. Cores that share a cache were seen at 15 to 30, others at 105 to 130.
+/// A core is far if a line takes more than this many nanoseconds to come from it. Cores that share a cache were seen at 15 to 30, others
+/// at 105 to 130.
 const FAR: u64 = 70;
 /// Lines pushed to the arena between two looks at whether it has run empty.
 const CALM_EVERY: u32 = 2048;
 /// Looks in a row that must find it nearly empty before the producer goes back to the hot lane.
 const CALM_LOOKS: u32 = 4;
-/// Nearly empty: so many lines.
+/// The most lines of a nearly empty arena.
 const CALM_LINES: u64 = 64;
-/// Records that are not of a stream use so many lines of the arena, if the consumer keeps up, and then turn back to its beginning: as much
-/// as a private cache of 1 MiB has, so that both have dropped the lines into the shared one by then. With half of it the reader still has
-/// them, and the writer must take them back.
+/// Records that belong to no stream use this many lines of the arena, if the consumer keeps up, and then turn back to its beginning. That
+/// is the size of a private cache of 1 MiB, so both sides have dropped the lines into the shared cache by then. With half of it the
+/// reader still has them, and the writer must take them back.
 const TURN_LINES: u32 = 16384;
 
 /// The producer's place in the lane in use, in lines of the memory. All that a common push reads and writes.
@@ -294,18 +297,18 @@ const TURN_LINES: u32 = 16384;
 struct Cursor {
     /// The next header.
     line: u32,
-    /// Records that end at or before this line go the short way.
+    /// Records that end at or before this line take the common path.
     end: u32,
-    /// Larger records do not.
+    /// Larger records take the slow path.
     largest: u32,
-    /// From `line` to before this one, first words are zero.
+    /// The lines from `line` to before this one have zero first words.
     zeroed: u32,
-    /// This line's, further on, was zeroed too: there the next record ends if it is as long as the last one. Once a record was written
-    /// over it none ends there anymore. 0 if there is none.
+    /// A line further on with a zero first word: the next record ends there if it is as long as the last one. A record written over it
+    /// does no harm: no later record ends there. 0 if there is no such line.
     guessed: u32,
     /// Lines before this one are free.
     free: u32,
-    /// So many lines are zeroed ahead at the least.
+    /// At least this many lines are zeroed ahead.
     ahead: u32,
 }
 
@@ -336,8 +339,9 @@ pub struct Producer<M> {
     lanes: [WriteLane; 2],
     now: usize,
     calm_looks: u32,
-    /// How long the consumer's cursor took the last three times that it had moved, and what follows from that.
+    /// Nanoseconds that loads of the consumer's cursor took, the last three times that it had moved.
     distances: [u64; 3],
+    /// By the median of `distances`.
     is_far: bool,
     /// Whether the consumer can evict lines.
     can_evict: bool,
@@ -404,7 +408,7 @@ impl<M: RingMem> Producer<M> {
         self.push_here(words, head.streams(), args, payload, &mut ())
     }
 
-    /// The common case of a push. False, and nothing was changed, if it is another one.
+    /// The common path of a push. False, with nothing changed, if the record needs the slow path.
     #[inline(always)]
     fn push_here<S: Steps>(
         &mut self,
@@ -434,7 +438,7 @@ impl<M: RingMem> Producer<M> {
         if payload.len() > SHORT_MOST {
             self.next_source.fetch_behind(payload);
         }
-        // Crosses a multiple of it?
+        // The exclusive or says whether a record of a stream crosses a multiple of `TELL_EVERY`.
         if !streams || (line ^ end) >= TELL_EVERY {
             self.tell(end, streams, payload.len());
         }
@@ -452,22 +456,22 @@ impl<M: RingMem> Producer<M> {
     /// Whether a record of `lines` would be taken now. Reads the consumer's cursor if it seems not.
     pub fn has_room(&mut self, lines: u32) -> bool {
         if self.broken {
-            return true; // so that the caller tries, and learns it
+            return true; // so that the caller pushes, and gets the error
         }
         let lines = pitch(lines, false);
-        // The cursor stays as it is: placed anew for each question, it would never come to the end of its stretch, where the
-        // producer sees whether the arena is calm.
+        // The cursor stays as it is. Placing it anew for each question would begin a new stretch each time, and only at the end of
+        // a stretch does the producer check whether the arena is calm.
         self.leave_cursor();
         let here = matches!(self.room(self.now, lines), Ok(Some(_)) | Err(_));
         here || (self.now == HOT && matches!(self.room(ARENA, lines), Ok(Some(_)) | Err(_)))
     }
 
-    /// How far the ring was written, and read by the consumer's cursor. A cursor that cannot be counts as the last one that could.
+    /// How far the ring was written and, by the consumer's cursor, read. An impossible cursor is ignored: the last possible one counts.
     pub fn traffic(&mut self) -> Traffic {
         self.leave_cursor();
         let mut traffic = Traffic::default();
         for lane in [HOT, ARENA] {
-            // What it says is kept in the lane, and what is wrong with it the next push finds.
+            // The lane keeps the result, and the next push reports an impossible cursor.
             let _ = self.refresh(lane);
             let (written, read) = self.lanes[lane].written_and_read();
             traffic.pushed += written * LINE as u64;
@@ -490,7 +494,7 @@ impl<M: RingMem> Producer<M> {
             newest_first.extend(parts[lane].pop());
         }
         let mut abandoned: Vec<Abandoned> = newest_first.into_iter().rev().flatten().collect();
-        // The last that was taken up in a lane is in hand only if none was in the other lane since.
+        // The last record taken up in a lane is in hand only if none was taken up in the other lane since.
         let mut is_last = true;
         for record in abandoned.iter_mut().rev().filter(|record| record.fate != Fate::Untouched) {
             if record.fate == Fate::InHand && !is_last {
@@ -502,14 +506,15 @@ impl<M: RingMem> Producer<M> {
         abandoned.split_off(surely_done)
     }
 
-    /// Zeroes headers that the next records will need, now that this one is published and nobody waits: before a
-    /// publication the same store would hold it up by the time that a line takes to come from the consumer's cache.
+    /// Zeroes headers that the next records will need, now that this one is published and nobody waits. Before the publication, the same
+    /// store would delay it until the line has come from the consumer's cache.
     ///
-    /// That is, of all lines that the next record will have if it is as long as this one, which also brings them into the producer's cache:
-    /// 95 ns of the 300 of a round trip of 256 B (line of 110 ns). Where lines stay unused behind a record, only the header behind the next one.
+    /// Expects the next record to be as long as this one, and zeroes the first word of each of its lines. That also brings the lines into
+    /// the producer's cache, which saves 95 ns of a round trip of 256 B. If lines stay unused behind a record, only the header behind the
+    /// next one is zeroed.
     ///
-    /// Nothing of a stream through the arena: there the lines are in nobody's cache, and a consumer that reads line after line has its
-    /// processor ask for those ahead of it, which takes them away again before they are written.
+    /// Zeroes nothing in a stream through the arena. Its lines are in nobody's cache, and a consumer that reads line after line makes its
+    /// processor prefetch the lines ahead, which takes them away again before they are written.
     #[inline(always)]
     fn zero_ahead(&mut self, end: u32, lines: u32, streams: bool) {
         let cursor = &mut self.cursor;
@@ -529,11 +534,11 @@ impl<M: RingMem> Producer<M> {
         cursor.zeroed = zeroed;
     }
 
-    /// Tells the consumer where we are, after a record with a payload of so many bytes that is one of a stream or not.
+    /// Tells the consumer the producer's place, after a record with a payload of `len` bytes.
     #[inline(always)]
     fn tell(&mut self, line: u32, streams: bool, len: usize) {
-        // Read back, seldom, instead of kept, which would be a store for each record: the consumer could have changed it, but it is for
-        // the consumer alone.
+        // `urgent` is read back, which is rare: a private copy would cost a store for each record. The consumer could have changed the
+        // word, but only the consumer uses it.
         let urgent = if streams { Progress::unpack(self.mem.progress()).urgent } else { line };
         let evict = streams && self.can_evict && self.is_far && len < WAYS_WITH_EVICTION.past_caches_least;
         self.mem.set_progress(Progress { line, urgent, evict }.pack());
@@ -589,7 +594,7 @@ impl<M: RingMem> Producer<M> {
         let lane = &self.lanes[self.now];
         let (line, last) = (lane.first + lane.at, lane.first + lane.cap);
         let free = (lane.limit - lane.pos).min(u64::from(lane.cap)) as u32;
-        // A record that ends with its lane needs the header at the lane's beginning: that is for the slow way.
+        // A record that ends with its lane needs the header at the lane's beginning, and so the slow path.
         let mut end = (line + free).saturating_sub(SPARE as u32).min(last - 1);
         if self.now == ARENA {
             end = end.min(line + CALM_EVERY);
