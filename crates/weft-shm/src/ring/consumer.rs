@@ -19,13 +19,13 @@ struct ReadLane {
     line: u32,
     /// A record that ends here, or behind it, is followed by a pause (see [`Consumer::pause`]).
     pause: u32,
-    /// The position of a line is the line and this, modulo 2^64: so many lines were read since the beginning.
+    /// Added to a line, modulo 2^64, it gives the line's position: the number of lines read since the beginning.
     lap: u64,
     /// The position as last published.
     published: u64,
-    /// An eighth of the lane. It is published with the first record that ends so many lines further, or before.
+    /// An eighth of the lane. The cursor is published with the first record that ends this many lines further, or before.
     eighth: u32,
-    /// What was read from this line on is to be evicted next, if that is asked for then. Not behind `line`.
+    /// The first line that was read and not yet evicted. Not behind `line`.
     cached: u32,
 }
 
@@ -67,14 +67,14 @@ impl ReadLane {
         }
     }
 
-    /// Goes on behind a link. Pauses behind the next record.
+    /// Moves behind a link. Has the next record followed by a pause.
     fn advance(&mut self, lines: u32) {
         self.line += lines;
         self.wrap();
         self.pause = self.line;
     }
 
-    /// Pauses after an eighth of the lane, or at its end.
+    /// Sets the next pause: after an eighth of the lane, or at its end.
     fn pause_again(&mut self) {
         self.pause = self.last.min(self.line + self.eighth);
     }
@@ -106,17 +106,17 @@ pub struct Consumer<M> {
     held: VecDeque<[u64; 2]>,
     /// Older held records that had to be dropped before they were let go.
     dropped: u32,
-    /// The last look found something: then there is likely more behind.
+    /// The last look found something, so there is likely more behind it.
     finds_more: bool,
     distance: Distance,
     quiet: Quiet,
     scratch: [u64; COPY_WORDS],
     broken: Option<Malformed>,
-    /// What is done if the producer is not trusted.
+    /// `Some` if the producer is not trusted.
     foreign: Option<Box<Foreign>>,
 }
 
-/// What a consumer of a producer that is not trusted keeps beside the rest.
+/// What a consumer keeps about a producer that is not trusted.
 #[derive(Debug, Default)]
 struct Foreign {
     is_of_other_user: bool,
@@ -128,7 +128,8 @@ struct Foreign {
     idle_rings: u64,
 }
 
-/// Rings without cause for which a producer is cut off. Now and then one has nothing behind it: its record was found before.
+/// A producer that rings more often than this without cause is cut off. An honest ring now and then has nothing behind it, because its
+/// record was found before.
 const IDLE_RINGS_MOST: u64 = 1000;
 
 /// Links (`Pad`, `Switch`) followed in one look: an honest ring has at most two in a row, a hostile one no end of them.
@@ -180,7 +181,7 @@ impl<M: RingMem> Consumer<M> {
         foreign.idle_rings <= IDLE_RINGS_MOST
     }
 
-    /// Looks for the next record. Reads one line of the other side's if there is none.
+    /// Looks for the next record. If there is none, this reads one line that the producer writes.
     #[inline]
     pub fn peek(&mut self) -> Peek<'_> {
         let Some(words) = self.look() else { return Peek::Empty };
@@ -198,19 +199,19 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
-    /// The header of these words, if it is a message's that stays inside its lane.
+    /// The header that these words are, if it belongs to a message that stays inside its lane.
     #[inline(always)]
     fn message(&self, words: [u64; 2]) -> Option<HeadWords> {
         HeadWords::check(words).ok().filter(|&head| is_message(head) && self.reaches(pitch_of(head)))
     }
 
-    /// The header of these words and its record's pitch, if it is a message's that is all in one line and stays inside its lane.
+    /// The header that these words are and its record's pitch, if it belongs to a message of one line that stays inside its lane.
     #[inline(always)]
     fn one_line(&mut self, words: [u64; 2]) -> Option<(HeadWords, u32)> {
         let head = HeadWords::of_one_line(words)?;
-        // Of a stream, the processor foresees where the next header is, and looks there before this one has come. Of what is waited for it must
-        // not: it would take that line from the producer. So there the place is made to depend on this header, by a bit that is always zero.
-        // (Compilers do not know that today; should one find out, these messages take a few nanoseconds more.)
+        // In a stream, let the CPU speculate past the header to the next one. For request/reply, don't: the load would steal the producer's
+        // cache line. A data dependency on a bit that is always zero prevents it. (If a compiler ever finds out that the bit is zero, these
+        // messages take a few nanoseconds more.)
         let pitch = if head.streams() {
             self.quiet.note_other();
             pitch(1, true)
@@ -220,8 +221,8 @@ impl<M: RingMem> Consumer<M> {
         };
         let end = self.lane.line + pitch;
         if self.finds_more {
-            // There is likely more behind, of one line too. Not so in a ping-pong, and not further: that would take lines away that the
-            // producer has just made ready.
+            // There is likely another record of one line behind it. Prefetch no further, and nothing in a ping-pong: that would take lines
+            // away that the producer has just made ready.
             self.mem.fetch_ahead(end);
         } else {
             self.finds_more = true;
@@ -229,7 +230,7 @@ impl<M: RingMem> Consumer<M> {
         (end <= self.lane.last).then_some((head, pitch))
     }
 
-    /// Looks for the next record and hands it out if it is a message. Reads one line of the other side's if it is a short one.
+    /// Looks for the next record and hands it out if it is a message. For a short one this reads one line that the producer writes.
     #[inline(always)]
     pub fn glance(&mut self) -> Glance<'_> {
         let Some(words) = self.look() else { return Glance::Empty };
@@ -261,7 +262,7 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
-    /// What is done once in an eighth of a lane, and at its end.
+    /// The work that is due after each eighth of a lane, and at its end.
     #[inline(never)]
     fn pause(&mut self) {
         self.evict();
@@ -270,8 +271,9 @@ impl<M: RingMem> Consumer<M> {
         self.lane.pause_again();
     }
 
-    /// Evicts what was read from the arena since, if the producer has asked for that: it would otherwise have to take each line away from
-    /// here when it comes by again (docs/design/small-messages.md, "A far consumer evicts what it has read").
+    /// Evicts what was read from the arena since the last call, if the producer has asked for that. Otherwise the producer would have to
+    /// take each line from this core's cache when it writes there again (docs/design/small-messages.md, "A far consumer evicts what it has
+    /// read").
     fn evict(&mut self) {
         if self.now != ARENA {
             return;
@@ -311,7 +313,7 @@ impl<M: RingMem> Consumer<M> {
 
     #[inline(never)]
     fn keep_quiet(&mut self, most: u32) -> u32 {
-        // What is found now is one by itself, and what is behind it is not to be asked for.
+        // Messages come one by one here, so the line behind the next one is not prefetched.
         self.finds_more = false;
         self.quiet.allowance(|| self.mem.nanoseconds(), most)
     }
@@ -331,7 +333,7 @@ impl<M: RingMem> Consumer<M> {
         self.distance.free(pos).min(u64::from(most)) as u32
     }
 
-    /// A visit took so many one-way messages, and all that there was if it `caught_up`.
+    /// A visit took this many one-way messages. It `caught_up` if it took all that there were.
     #[inline(always)]
     pub fn note_visit(&mut self, one_way: u32, caught_up: bool) {
         if self.distance.note_visit(one_way, caught_up) {
@@ -341,11 +343,11 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
-    /// Marks the record in hand as refused and keeps it when it is popped, with all that comes behind it, so that its sender
-    /// finds it should we die, and can tell which it is.
+    /// Marks the record in hand as refused. Its lines, and all behind it, stay in the ring when it is popped. If this process dies, the
+    /// sender finds the record there and sees that it was refused.
     ///
-    /// It is dropped all the same once half of a lane is taken by that: two sides that refuse each other's messages would
-    /// otherwise wait for each other's room.
+    /// A held record is dropped all the same once held lines take half of a lane: otherwise two sides that refuse each other's messages
+    /// would wait for each other's room.
     #[cold]
     pub fn hold(&mut self, reason: u8) {
         if self.in_hand > 0 {
@@ -355,7 +357,7 @@ impl<M: RingMem> Consumer<M> {
         }
     }
 
-    /// Keeps the oldest held records no longer.
+    /// Drops this many held records, the oldest first.
     #[cold]
     pub fn let_go(&mut self, records: u32) {
         for _ in 0..records {
@@ -397,7 +399,7 @@ impl<M: RingMem> Consumer<M> {
 
     /// Asks the producer to ring the bell for records, or to stop doing so.
     pub fn set_attention(&mut self, wanted: bool) {
-        // Who is looked at only when the bell rings must find everything then.
+        // A ring that is looked at only when its bell rings must be read to the end then, without keeping a distance.
         self.distance.give_up();
         self.mem.set_attention(wanted);
     }
@@ -422,7 +424,7 @@ impl<M: RingMem> Consumer<M> {
             match HeadWords::check([word0, self.mem.second(self.lane.line)]) {
                 Err(malformed) => self.give_up(malformed),
                 Ok(head) if head.is(Kind::Pad) => {
-                    // Of the padding nothing was read, and there can be a lot of it.
+                    // Before the padding, of which nothing was read: there can be a lot of it.
                     self.evict();
                     let rest = self.lane.last - self.lane.line;
                     self.lane.advance(rest);
@@ -443,7 +445,7 @@ impl<M: RingMem> Consumer<M> {
         None
     }
 
-    /// A record that is all in one line.
+    /// Hands out a record of one line.
     #[inline(always)]
     fn hand_out_line(&mut self, head: HeadWords, pitch: u32) -> Record<'_> {
         self.take_in_hand(pitch);
@@ -459,16 +461,16 @@ impl<M: RingMem> Consumer<M> {
         self.mem.set_claim(self.now, self.lane.pos_of(self.lane.line + lines));
     }
 
-    /// Any record.
+    /// Hands out any record.
     #[inline(always)]
     fn hand_out(&mut self, head: HeadWords) -> Record<'_> {
         let (args, payload) = self.take_body(head);
         Record { head, args, payload }
     }
 
-    /// The arguments and the payload of any record. Takes the header's words as two values, and does not give them back: as an array they
-    /// went through memory, were loaded from it at once, and such a load waits until the two stores have left the core, with all that
-    /// were before them.
+    /// The arguments and the payload of any record. Takes the header's words as two values and does not return them. As an array they
+    /// would be stored one by one and loaded as one, and such a load waits until both stores, and all stores before them, have left the
+    /// core.
     #[inline(never)]
     fn take_body(&mut self, head: HeadWords) -> (&[u32], &[u8]) {
         let (line, lines) = (self.lane.line, head.lines());
@@ -499,7 +501,7 @@ impl<M: RingMem> Consumer<M> {
         (&args_of(&self.scratch)[..head.args()], payload)
     }
 
-    /// Breaks the ring for good: no record reaches to before the end of a lane any more, which costs the short way nothing.
+    /// Breaks the ring for good. With both lanes ending at line 0 no record fits any more, so the common path needs no check of its own.
     fn give_up(&mut self, malformed: Malformed) {
         self.broken = Some(malformed);
         self.lane.last = 0;
@@ -512,12 +514,12 @@ impl<M: RingMem> Consumer<M> {
     }
 }
 
-/// The second word of a one-way message's header that says that it was refused, where its sender has no credit to give.
+/// The second header word of a one-way message, marked as refused: the reason stands where other messages carry credit.
 fn refused(second: u64, reason: u8) -> u64 {
     second & 0xffff_ffff | u64::from(reason) << 32
 }
 
-/// The code of the reason for which a one-way message was refused, if it is marked so.
+/// The code of the reason for which a one-way message was refused, if it is marked as refused.
 pub(super) fn refusal(head: HeadWords) -> Option<u8> {
     (head.is(Kind::Send) && head.has_credit()).then_some(head.credit().messages as u8)
 }
