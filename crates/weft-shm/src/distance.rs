@@ -1,54 +1,53 @@
 //! The distance that a consumer keeps behind a stream of one-way messages.
 //!
-//! A consumer that has caught up with a stream is fed line by line: it asks for each line while the producer is about to
-//! write it, the processor asks for the lines behind it as well, and the producer's stores, which leave its core in order,
-//! wait for all of them to come back. So each is as slow as the other, and they stay together. Let go of for a moment, the
-//! producer gets ahead, and from then on the two cores work side by side: 25 million messages a second become 80.
+//! A consumer that has caught up with a stream is fed line by line. It fetches each line while the producer is about to write it, and
+//! its processor prefetches the lines behind. The producer's stores leave its core in order, so they wait for all these lines to come
+//! back. Each slows the other, and they stay together. If the consumer pauses for a moment the producer gets ahead, and from then on
+//! the two cores work side by side: 80 million messages a second instead of 25.
 //!
-//! So a consumer that has been right behind a fast stream for a while takes no records until the producer is [`LEAD`] and
-//! [`GAP`] lines ahead, and goes on to [`GAP`] lines behind it. The producer tells its place now and then (see
-//! [`Progress`]). If it does not get ahead soon, there is no stream any more, and what is there is taken. What comes behind
-//! a stream and is no part of it is told at once.
+//! So a consumer that has been right behind a fast stream for a while takes no records until the producer is [`LEAD`] plus [`GAP`] lines
+//! ahead, and then reads up to [`GAP`] lines behind it. The producer tells its place now and then (see [`Progress`]). If it does not get
+//! ahead soon, the stream has ended, and the consumer takes all records as usual. The producer announces a record that is not part of
+//! the stream at once, which also ends the wait.
 
-/// Lines between a consumer and its producer that the consumer leaves alone. More than processors ask for ahead.
+/// Lines that a consumer leaves between itself and its producer. More than processors prefetch.
 const GAP: u32 = 64;
 
-/// Lines beyond the gap that are worth going on for.
+/// Lines beyond the gap that the producer must be ahead before the consumer goes on.
 const LEAD: u32 = 256;
 
 /// One-way messages in a row that make a stream.
 const RUN: u32 = 128;
 
-/// So many visits at least must have taken all that there was in that time: the consumer asks often, and is close behind. One
-/// that asks seldom finds much in each visit, and loses nothing.
+/// In a run, at least this many visits must have taken all that there was: then the consumer asks often, and is close behind. One that
+/// asks seldom finds much in each visit, and loses nothing.
 const CATCHES: u32 = 8;
 
-/// Nanoseconds that a run takes at most: 200 for a message.
+/// The most nanoseconds of a run: 200 per message.
 const RUN_TIME: u64 = 25_600;
 
-/// Nanoseconds for a line, if that is more and lines are evicted: a far consumer right behind a stream of any length takes lines away before
-/// they are written, and then evicting is of no use.
+/// The most nanoseconds per line of a run if lines are evicted, where that allows more than `RUN_TIME`. A far consumer right behind a
+/// stream takes lines away before they are written, whatever the length of the messages, and then evicting them is of no use.
 const LINE_TIME: u64 = 40;
 
-/// Nanoseconds that a consumer waits at most for its producer to get ahead. It waits no longer than twice the time that the
-/// run took.
+/// The most nanoseconds that a consumer waits for its producer to get ahead. It also waits no longer than twice the time of the run.
 const PATIENCE: u64 = 40_000;
 
-/// The producer tells its place when it comes to a multiple of so many lines.
+/// The producer tells its place when it comes to a multiple of this many lines.
 pub(crate) const TELL_EVERY: u32 = 64;
 
-/// Where a producer says that it is. A hint: whatever it says, records are found by their headers only.
+/// The place that a producer announces. Only a hint: records are found by their headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Progress {
     /// The line of the next header.
     pub line: u32,
-    /// The line behind the last record that was no one-way message.
+    /// The line behind the last record that was not part of a stream.
     pub urgent: u32,
     /// The consumer is to evict what it has read (see [`crate::mem::RingMem::evict`]).
     pub evict: bool,
 }
 
-/// The bit of a packed line that says so.
+/// The bit of a packed line that says `evict`.
 const EVICT: u32 = 1 << 31;
 
 impl Progress {
@@ -69,27 +68,28 @@ impl Progress {
         }
         let (lines, passed) = (last - first, self.line < line);
         let ahead = if passed { self.line + lines - line } else { self.line - line };
-        // What was told is up to two tellings old, so the consumer may have passed it.
+        // The announced place is up to two announcements old, so the consumer may have passed it.
         Some(if ahead > lines.saturating_sub(2 * TELL_EVERY) { 0 } else { ahead })
     }
 }
 
-/// Whether a consumer keeps its distance, and from whom it would.
+/// Whether a consumer keeps its distance from its producer.
 #[derive(Debug, Default)]
 pub(crate) struct Distance {
     /// One-way messages, and the visits that took all there was, since `since`.
     run: u32,
     catches: u32,
     since: u64,
-    /// The position then.
+    /// The position at `since`.
     from: u64,
     /// Lines of a message, at the last count.
     each: u64,
     is_kept: bool,
-    /// The producer's last record that was no one-way message, as far as we know.
+    /// The last known [`Progress::urgent`].
     urgent: u32,
-    /// Nanoseconds to wait, and since when it waits.
+    /// Nanoseconds to wait for the producer.
     patience: u64,
+    /// When the wait began.
     waits_since: Option<u64>,
     /// The position in the lane in use before which records may be taken without another look at the producer's place.
     upto: u64,
@@ -101,7 +101,7 @@ impl Distance {
         self.is_kept
     }
 
-    /// A visit took this many one-way messages. Says whether a run is at its end: then [`Distance::end_run`] is to be called.
+    /// A visit took this many one-way messages. True if a run has ended: then call [`Distance::end_run`].
     #[inline(always)]
     pub fn note_visit(&mut self, one_way: u32, caught_up: bool) -> bool {
         self.run = self.run.saturating_add(one_way);
@@ -109,7 +109,7 @@ impl Distance {
         caught_up && self.run >= RUN && !self.is_kept
     }
 
-    /// The consumer has caught up once more: was that a stream which it is right behind?
+    /// Decides at the end of a run whether the consumer is right behind a stream.
     #[inline(never)]
     pub fn end_run(&mut self, progress: Progress, pos: u64, now: u64) {
         let time = now.wrapping_sub(self.since);
@@ -121,7 +121,7 @@ impl Distance {
         (self.patience, self.waits_since, self.upto) = (time.saturating_mul(2).min(PATIENCE), None, 0);
     }
 
-    /// Lines since the last count. With the messages since then they say how many lines each has.
+    /// The lines since the last count. Updates `each` by the messages since then.
     fn count_lines(&mut self, pos: u64) -> u64 {
         let lines = pos.wrapping_sub(std::mem::replace(&mut self.from, pos));
         self.each = lines.checked_div(u64::from(self.run)).unwrap_or(self.each);
@@ -129,14 +129,13 @@ impl Distance {
         lines
     }
 
-    /// Takes everything again.
+    /// Keeps no distance any more.
     #[cold]
     pub fn give_up(&mut self) {
         (self.run, self.catches, self.is_kept) = (0, 0, false);
     }
 
-    /// Messages that may be taken at this position without another look at the producer's place, if they are as long as
-    /// those before.
+    /// How many messages may be taken at this position without another look at the producer's place, if they are as long as those before.
     pub fn free(&self, pos: u64) -> u64 {
         self.upto.saturating_sub(pos).div_ceil(self.each.max(1))
     }
@@ -146,7 +145,7 @@ impl Distance {
         (self.upto, self.from) = (0, pos);
     }
 
-    /// What the producer told last, when it was so many lines ahead of this position, which is at the end of what was free.
+    /// Takes the producer's announcement: it is `ahead` lines ahead of `pos`, where nothing is [free](Distance::free) any more.
     pub fn look(&mut self, progress: Progress, ahead: u32, pos: u64, now: u64) {
         if progress.urgent != self.urgent {
             self.give_up();
@@ -155,7 +154,7 @@ impl Distance {
             self.upto = pos.wrapping_add(u64::from(ahead - GAP));
             self.waits_since = None;
         } else {
-            // A time that jumps back ends it too.
+            // A clock that jumps back ends the wait too.
             if now.wrapping_sub(*self.waits_since.get_or_insert(now)) > self.patience {
                 self.count_lines(pos);
                 self.since = now;
@@ -171,13 +170,13 @@ mod tests {
 
     const LANE: (u32, u32) = (4, 10_004);
 
-    /// So many lines behind `line`, and no urgent record.
+    /// A producer `ahead` lines ahead of `line`, without an urgent record.
     fn told(line: u32, ahead: u32) -> (Progress, u32) {
         let progress = Progress { line: line + ahead, urgent: 0, evict: false };
         (progress, progress.ahead(line, LANE).expect("in the lane"))
     }
 
-    /// A run of messages, a few of them in each visit, each of them `each` nanoseconds after the one before.
+    /// A run of messages, four in each visit, one every `each` nanoseconds.
     fn run(distance: &mut Distance, from: u64, each: u64) -> u64 {
         let mut now = from;
         while !distance.note_visit(4, true) {
@@ -188,11 +187,11 @@ mod tests {
         now
     }
 
-    /// Right behind a stream.
+    /// A consumer that keeps its distance right behind a stream.
     fn behind_a_stream() -> (Distance, u64) {
         let mut distance = Distance::default();
         let now = run(&mut distance, 1 << 40, 50);
-        assert!(!distance.is_kept(), "what came before the first run is not known");
+        assert!(!distance.is_kept(), "the time before the first run is not known");
         let now = run(&mut distance, now, 50);
         assert!(distance.is_kept());
         (distance, now)
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_messages_only_as_many_are_free_as_the_lines_hold() {
+    fn no_more_long_messages_are_free_than_the_lines_hold() {
         let (mut distance, now) = behind_a_stream();
         // A hundred messages of 17 lines, 1,700 lines from where the last run ended.
         (0..25).for_each(|_| assert!(!distance.note_visit(4, true)));
@@ -247,7 +246,7 @@ mod tests {
         while !distance.note_visit(4, true) {}
         distance.end_run(Progress { line: 4, urgent: 0, evict: true }, 4 * u64::from(RUN), now - 1);
         assert!(!distance.is_kept());
-        // From then on it is one like any other.
+        // The next run counts again.
         run(&mut distance, now - 1, 50);
         assert!(distance.is_kept());
     }
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_much_in_each_visit_is_not_right_behind() {
+    fn a_consumer_that_finds_much_in_each_visit_is_not_right_behind() {
         let mut distance = Distance::default();
         let now = run(&mut distance, 1 << 40, 50);
         assert!(distance.note_visit(RUN, true));
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_the_stream_ends_the_wait_however_much_came_behind_it() {
+    fn a_record_outside_the_stream_ends_the_wait_however_much_came_behind_it() {
         let (mut distance, now) = behind_a_stream();
         let urgent = Progress { line: 164, urgent: 130, evict: false };
         distance.look(urgent, urgent.ahead(100, LANE).expect("in the lane"), 1000, now);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_understood() {
+    fn progress_survives_packing() {
         for evict in [false, true] {
             let progress = Progress { line: (1 << 20) + 300, urgent: u32::MAX, evict };
             assert_eq!(Progress::unpack(progress.pack()), progress);
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_in_the_lane_and_ahead_or_not_believed() {
+    fn a_place_outside_the_lane_is_not_believed() {
         let ahead = |line, at| Progress { line, urgent: 0, evict: false }.ahead(at, LANE);
         assert_eq!(ahead(200, 100), Some(100));
         assert_eq!(ahead(104, 9_904), Some(200));

@@ -1,32 +1,32 @@
-//! How long a consumer looks at nothing after a message, where messages come one by one.
+//! How long a consumer waits after a message before it looks for the next one, where messages come one by one.
 //!
-//! A producer wrote the header of its next record to be zero when it published the last one, so that line is its own, and its next
-//! publication takes no longer than any store. A consumer that looks there in between takes the line away: the producer must take it back
-//! before the record is seen, and the consumer fetch it once more, which is a good half of the time that a message needs. A minimal ping-pong
-//! through two rings takes 115 ns if both sides look all the time, and 50 ns if each looks first when the answer is there (Zen 4, line of
-//! 104 ns; of 495 ns: 500 and 305).
+//! When a producer publishes a record it zeroes the header of the next one, so it owns that line, and its next publication takes no longer
+//! than any store. A consumer that looks there too early takes the line away: the producer must take it back, and the consumer fetch it
+//! once more. That is a good half of the time that a message needs: a minimal ping-pong through two rings takes 115 ns if both sides look
+//! all the time, and 50 ns if each looks only when the answer is there.
 //!
-//! When an answer will be there can be known only where messages follow one another at a steady pace: a request, its reply, the next
-//! request. So after [`FIRST_TRY`] messages of one line, none of a stream, that came one by one the consumer times some, then begins to wait before it looks: a
-//! little longer if it looked in vain, a little less if it did not. It goes on as long as messages come no slower by that than they did before,
-//! and gives up at once when two come together. Longer messages gain little or nothing: there most of the time goes to other lines.
+//! The time of an answer can be foreseen only where messages follow one another at a steady pace: a request, its reply, the next request.
+//! So after [`FIRST_TRY`] messages of one line, none of a stream, that came one by one, the consumer times some. Then it begins to wait
+//! before it looks: a little longer after a look in vain, a little less after a hit. It goes on as long as messages come no slower than
+//! before, and gives up at once when two come together. Longer messages gain little or nothing, because most of their time goes to other
+//! lines.
 
-/// So many messages that came one by one are worth a try.
+/// Messages that came one by one before the first try.
 const FIRST_TRY: u32 = 64;
-/// So many at the most, if it was of no use again and again.
+/// Each try without success doubles the messages before the next one, up to this many.
 const LAST_TRY: u32 = 1 << 16;
-/// Messages whose pace is measured before anything is changed.
+/// Messages whose pace is measured before the consumer begins to wait.
 const TIMED: u32 = 64;
-/// Messages after which it must not have done harm.
+/// Messages after which the pace is compared with that without waiting.
 const EPOCH: u32 = 256;
-/// Epochs after which the pace without it is measured anew.
+/// Epochs after which the pace without waiting is measured anew.
 const EPOCHS_MOST: u32 = 64;
-/// Behind so many looks in a row that found a message there is a look for what came right behind it: they could be of a burst.
+/// After this many hits in a row the consumer also looks right behind a message: a burst may have begun.
 const HITS_MOST: u32 = 16;
-/// Nanoseconds from one message to the next that are no pace to be followed.
+/// A pace of more nanoseconds from one message to the next is not followed.
 const SLOW: u64 = 1_000;
-/// By a part of so many the wait grows if the look behind it was in vain, and shrinks if it was not. Where both sides wait they cannot both
-/// wait too long: who waits longer sets the pace, and the other one looks in vain now and then, here in a quarter of its looks (near).
+/// The wait grows by one part in `STEP` after a look in vain, and shrinks by as much after a hit. Two sides that both wait cannot both
+/// wait too long: the one that waits longer sets the pace, and the other looks in vain in about a quarter of its looks.
 const STEP: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,25 +40,28 @@ enum Stage {
 /// When to look for the next message. Times are the nanoseconds of [`crate::mem::RingMem::nanoseconds`].
 #[derive(Debug)]
 pub(super) struct Quiet {
-    /// Messages that came one by one, until two came together. Comes round.
+    /// Messages that came one by one since two came together. Wraps around.
     singles: u32,
-    /// As many are worth a try.
+    /// Begin a try once `singles` is this many.
     try_at: u32,
-    /// Those that were known of at the last call.
+    /// `singles` at the last call.
     known: u32,
     stage: Stage,
-    /// Since when we could look for this message, and so long we do not.
+    /// The time of the last message.
     since: u64,
+    /// How long after `since` not to look.
     rest: u64,
-    /// Looks for this message, no more than two are told apart; and how many messages were found by the first one: of those whose pace is
-    /// measured, then in a row.
+    /// Looks for the next message: 0, 1, or 2 for more.
     looks: u32,
+    /// Messages found by the first look: of all while timing, in a row while waiting.
     hits: u32,
     /// How long to wait, in 256ths of a nanosecond.
     wait: u64,
-    /// Messages of this stage or epoch, and the time between them, without those that took long.
+    /// Messages of this stage or epoch, without those that took long.
     messages: u32,
+    /// The time between these messages.
     time: u64,
+    /// Messages that took long.
     interruptions: u32,
     /// Nanoseconds from one message to the next without waiting.
     pace: u64,
@@ -87,14 +90,14 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// A message of one line that is none of a stream is handed out; it may have been found right behind another one, which begins anew.
+    /// Notes a message of one line that belongs to no stream. If it was found right behind another one, the count begins anew.
     #[inline(always)]
     pub fn note_short(&mut self, is_behind: bool) {
         self.singles = if is_behind { 0 } else { self.singles.wrapping_add(1) };
     }
 
-    /// A message is of a stream, or takes more than a line: begins anew. Stores nothing if it did just
-    /// now, for the sake of streams.
+    /// Notes a message of a stream or of more than one line: the count begins anew. Stores only if that changes something, to cost streams
+    /// no store.
     #[inline(always)]
     pub fn note_other(&mut self) {
         if self.singles != 0 {
@@ -108,13 +111,13 @@ impl Quiet {
         self.singles >= self.try_at
     }
 
-    /// How many messages to take now, none or at most `most`. Reads the clock once for a message, and while it waits.
+    /// How many messages to take now, at most `most`; 0 means to wait. Reads the clock once per message, and in each call while it waits.
     #[inline(always)]
     pub fn allowance(&mut self, clock: impl Fn() -> Option<u64>, most: u32) -> u32 {
         if self.known != self.singles || self.looks == 0 {
             let Some(now) = clock() else { return most };
             self.note_messages(now);
-            // A time that jumps back ends it, too.
+            // A clock that jumps back ends the wait, too.
             if now.wrapping_sub(self.since) < self.rest {
                 return 0;
             }
@@ -141,9 +144,9 @@ impl Quiet {
         (self.since, self.rest, self.looks) = (now, rest, 0);
     }
 
-    /// Messages came one by one for a while.
+    /// Begins a try: messages came one by one for a while.
     fn begin(&mut self) {
-        // They did before, and then two came together.
+        // An earlier try ended because two messages came together.
         if self.messages > 0 {
             self.put_off();
         }
@@ -159,9 +162,9 @@ impl Quiet {
         self.try_at = (self.try_at * 2).min(LAST_TRY);
     }
 
-    /// A message came, one alone, so many nanoseconds after the one before.
+    /// A single message came `took` nanoseconds after the one before.
     fn note_next(&mut self, took: u64) {
-        // An interruption says nothing, but many are a slow pace.
+        // One interruption says nothing; many are a slow pace.
         if took > 2 * SLOW {
             self.interruptions += 1;
             if self.interruptions == TIMED {
@@ -195,7 +198,7 @@ impl Quiet {
 
     fn end_timing(&mut self) {
         self.pace = self.mean();
-        // Nobody waits for what is there already.
+        // Waiting gains nothing if most messages are there at the first look.
         if self.pace > SLOW || self.hits > TIMED / 2 {
             return self.give_up();
         }
@@ -214,7 +217,7 @@ impl Quiet {
         }
     }
 
-    /// Of the messages that were counted; begins to count anew.
+    /// The mean time between the counted messages. Begins to count anew.
     fn mean(&mut self) -> u64 {
         let mean = self.time / u64::from(self.messages.max(1));
         self.count_anew();
@@ -225,7 +228,7 @@ impl Quiet {
         (self.messages, self.time, self.interruptions) = (0, 0, 0);
     }
 
-    /// It did harm, or would.
+    /// Ends a try that did harm, or would.
     fn give_up(&mut self) {
         self.put_off();
         self.time_anew();
@@ -258,7 +261,8 @@ mod tests {
             most
         }
 
-        /// Polls until a message comes, so many nanoseconds from now, or later if somebody looks for it before. Returns how long that took.
+        /// Polls until a message comes: `comes` nanoseconds from now, or `or_if_looked_for` if somebody looks before that. Returns how long
+        /// that took.
         fn take(&mut self, comes: u64, or_if_looked_for: u64) -> u64 {
             let begin = self.now;
             let mut at = begin + comes;
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_is_always_there() {
+    fn nobody_waits_for_messages_that_are_always_there() {
         let mut world = World::default();
         world.time_of(100_000, |_| 0, 0);
         assert_eq!(world.waits, 0);
