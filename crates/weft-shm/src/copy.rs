@@ -1,4 +1,4 @@
-//! Short copies without a call, and such as fill whole lines.
+//! Copies: short ones without a call, long ones that fill line after line.
 
 #[cfg(target_arch = "x86_64")]
 use {
@@ -11,7 +11,7 @@ pub(crate) const SHORT_MOST: usize = 128;
 // What is pushed without a call is copied without one.
 const _: () = assert!(weft_wire::path::SMALL_MOST <= SHORT_MOST);
 
-/// Copies up to [`SHORT_MOST`] bytes in at most two blocks, which may overlap each other, and more as the system does.
+/// Copies up to [`SHORT_MOST`] bytes in at most three blocks, which may overlap each other, and more by the system's `memcpy`.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap. No alignment is needed.
@@ -36,9 +36,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies with stores that fill one cache line after the other, in order, but the first part of a line last: that is where the header is
-/// that the reader looks at. glibc's copy of some hundred bytes to some thousand takes up to twice as long where the lines have to come
-/// from another core first (Zen 5, glibc 2.36; in which order it stores was not looked at).
+/// Copies with stores that fill one cache line after the other, in order. Only the first part of a line is stored last, because the header
+/// that the reader polls lies there. glibc's copy of some hundred to some thousand bytes takes up to twice as long if the lines have to
+/// come from another core first (Zen 5, glibc 2.36; the order of its stores was not examined).
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap. No alignment is needed.
@@ -47,7 +47,8 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= LINE {
         use std::arch::is_x86_feature_detected;
-        // Who has VBMI2 has AVX-512F. Those without, Intel's before Ice Lake, may lower their clock when registers of 64 bytes are used.
+        // VBMI2 implies AVX-512F. Processors with AVX-512F alone, Intel's before Ice Lake, may lower their clock when registers of 64 bytes
+        // are used.
         if is_x86_feature_detected!("avx512vbmi2") {
             // SAFETY: the processor has the instructions, `len` is at least a line, and the caller vouches for the bytes.
             return unsafe { each_line::<Whole>(from, to, len) };
@@ -61,11 +62,9 @@ pub(crate) unsafe fn copy_by_lines(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// How far ahead of what is copied the source of a payload that is longer than this is fetched, in bytes, into the second cache: to the
-/// first one few lines can be on their way at once, too few where they come from memory. 8 KiB there and back take 1,740 ns without it,
-/// 1,660 with 1 KiB, 1,590 with 2 KiB, 1,510 with this, 1,620 with 8 KiB, and 1,800 to 1,890 into the first cache (Zen 4, line of 105 ns,
-/// sources of 64 MiB in turn); nobody reading and the source at hand, 455 and without it 440. Shorter payloads take up to 5 % longer
-/// with it. Nothing behind the payload: where the next one will likely be is known elsewhere (`ring/next_source.rs`).
+/// The source of a payload longer than this is prefetched this many bytes ahead of the copy, into the second cache. To the first cache only
+/// few lines can be on their way at once, too few where they come from memory. 8 KiB there and back take 1,510 ns with it, 1,740 without;
+/// shorter payloads would take up to 5 % longer. Nothing behind the payload is fetched: `ring/next_source.rs` does that.
 #[cfg(target_arch = "x86_64")]
 const FETCH_AHEAD: usize = 4096;
 
@@ -77,8 +76,7 @@ trait LineCopy {
     unsafe fn copy(from: *const u8, to: *mut u8);
 }
 
-/// By one store of 64 bytes (AVX-512): 2 and 4 KiB there and back take 0.86 and 0.91 of the time that they take by halves (Zen 4, line of
-/// 105 ns).
+/// By one store of 64 bytes (AVX-512): 2 KiB there and back take 0.86 of the time by halves (Zen 4).
 #[cfg(target_arch = "x86_64")]
 struct Whole;
 
@@ -86,7 +84,7 @@ struct Whole;
 impl LineCopy for Whole {
     #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8) {
-        // Not by an intrinsic: those are of Rust 1.89. Of the registers that only AVX-512 has, so none has to be cleared behind it.
+        // By assembly, because the intrinsics came with Rust 1.89. zmm16 exists only with AVX-512, so it needs no `vzeroupper` behind it.
         // SAFETY: the caller vouches for the bytes and the instructions. Both instructions access one line and no more, without
         // alignment, and the register that they change is named.
         unsafe {
@@ -143,7 +141,7 @@ unsafe fn each_line<L: LineCopy>(from: *const u8, to: *mut u8, len: usize) {
     }
     let begun = (LINE - to as usize % LINE) % LINE;
     let mut at = begun;
-    // As much as a line at both ends, which may overlap the whole lines between them.
+    // The whole lines first; then a line's length at each end, which may overlap them.
     // SAFETY: both are within `len`, which is at least a line, as are the lines between them. The caller vouches for the bytes and
     // the instructions.
     unsafe {
@@ -170,7 +168,7 @@ pub(crate) enum Cache {
     Second,
 }
 
-/// Fetches so many bytes into a cache, or whatever is there.
+/// Prefetches that many bytes from `at` into a cache. They need not be mapped.
 #[inline(always)]
 pub(crate) fn fetch_bytes(cache: Cache, at: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]

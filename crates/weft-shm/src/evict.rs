@@ -1,4 +1,4 @@
-//! Lines that are put out of the caches.
+//! Evicting cache lines.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
@@ -7,13 +7,12 @@ use weft_wire::LINE;
 /// In `ebx` of leaf 7: the processor has `clflushopt`.
 const CLFLUSHOPT: u32 = 1 << 23;
 
-/// Whether lines can be put out of the caches at no more than a few nanoseconds each, and whoever writes there next gains by it, if it is far.
-/// Asks the processor when it is called first; then it is known.
+/// Whether evicting lines pays: it costs no more than a few nanoseconds a line, and a far core that writes there next gains by it. The
+/// first call asks the processor and keeps the answer.
 ///
-/// Only of AMD's is that known: 16 B one way, far, 29 million messages a second without, and 78 with it (Zen 4, line of 490 ns). Others are
-/// taken to lose by it until somebody has measured it there.
+/// True on AMD's processors only, where it was measured: 78 million messages of 16 B a second one way between far cores, 29 without it.
 pub(crate) fn is_worthwhile() -> bool {
-    // In a virtual machine each question takes microseconds.
+    // In a virtual machine each `cpuid` takes microseconds.
     static IS_WORTHWHILE: OnceLock<bool> = OnceLock::new();
     *IS_WORTHWHILE.get_or_init(|| {
         // SAFETY: every x86-64 processor has the instruction and leaf 0. (Newer compilers know that it is safe.)
@@ -27,7 +26,7 @@ pub(crate) fn is_worthwhile() -> bool {
     })
 }
 
-/// Puts so many lines from `at` on out of all caches. Their contents are in memory then, unchanged.
+/// Evicts that many lines from `at` on from all caches. Their contents are in memory then, unchanged.
 ///
 /// # Safety
 /// [`is_worthwhile`] has said so, and the lines are mapped.

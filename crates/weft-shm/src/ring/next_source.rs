@@ -1,19 +1,17 @@
 //! Where the producer will likely be given its next payload.
 //!
-//! Who sends an array piece by piece gives payloads at the same distance from one another. The processor sees that by itself and fetches the
-//! next one, but loses the thread once a dozen other pages are used between two messages, as a program with its handlers and tables does:
-//! two processes that push and pop 1 KiB out of 64 MiB in turn take 354 ns there and back, 448 if they look at 8 other pages in
-//! between, 485 at 16, and 342 and 376 with a source that is at hand (Zen 4, line of 105 ns). So it is asked for by instructions, once two
-//! distances were the same.
+//! A program that sends an array piece by piece gives payloads at equal distances. The processor recognises such a sequence and prefetches
+//! the next payload, but loses it once a dozen other pages are used between two messages, as a program with its handlers and tables does.
+//! So the producer prefetches the next payload itself once two distances were the same: 1 KiB there and back then takes 374 ns instead of
+//! 428 (docs/design/payloads.md).
 
 use crate::copy::{fetch_bytes, Cache};
 
-/// Most bytes that are asked for. The rest is fetched while the payload is copied. 8 KiB there and back take 1,551 ns with 4 KiB and 1,455 with
-/// this.
+/// The most bytes that are prefetched; the rest is fetched while the payload is copied. 4 KiB would be too few for a payload of 8 KiB.
 const MOST: usize = 8192;
 
-/// So many go to the first cache, more to the second: few lines can be on their way to the first at once. There and back 1 KiB take 347 ns
-/// with the first and 361 with the second, 2 KiB 565 and 535, 4 KiB 898 and 782 (Zen 4, line of 105 ns, one build each).
+/// Payloads of up to this many bytes are prefetched into the first cache, longer ones into the second: only few lines can be on their way
+/// to the first at once, which makes it slower from 2 KiB on.
 const FIRST_MOST: usize = 1024;
 
 /// The last payload, and how far it lay behind the one before it.
@@ -24,8 +22,7 @@ pub(super) struct NextSource {
 }
 
 impl NextSource {
-    /// A payload was copied: asks for the one behind it if there likely is one. A hint to the processor, nothing is read; to be called
-    /// when nobody waits for what comes next.
+    /// A payload was copied: prefetches the next one if there likely is one. Nothing is read. Call it when nobody waits for this thread.
     #[inline(never)]
     pub(super) fn fetch_behind(&mut self, payload: &[u8]) {
         let Some(distance) = self.note(payload.as_ptr() as usize) else { return };
@@ -36,8 +33,8 @@ impl NextSource {
         }
     }
 
-    /// Notes the address of a payload. Gives how far behind it the next one will likely be, backwards too: as far as it is behind the last
-    /// one, and that behind the one before.
+    /// Notes the address of a payload. Returns the likely distance to the next one, which may be backwards, if the last two distances were
+    /// the same.
     #[inline(always)]
     fn note(&mut self, at: usize) -> Option<usize> {
         let distance = at.wrapping_sub(self.last);

@@ -31,13 +31,14 @@ pub struct Ringing {
 /// How a sleeping consumer is woken.
 #[derive(Debug)]
 pub enum Waker {
-    /// By the eventfd that it sleeps on, where both trust each other: who has it could hinder all that use it.
+    /// By the eventfd that it sleeps on. Only where both sides trust each other, because a process that has the eventfd can disturb all
+    /// that use it.
     Event(Descriptor),
-    /// By a word on the set-up socket.
+    /// By a message on the set-up socket.
     Socket(Descriptor),
 }
 
-/// Makes an eventfd readable, unless the program closed it: then the number may be that of a file of the program's, and is left alone.
+/// Makes an eventfd readable. Does nothing if the program closed it: its number may belong to a file of the program by now.
 #[cold]
 pub fn ring(eventfd: &Descriptor) {
     if eventfd.is_ours() {
@@ -64,7 +65,7 @@ impl Ringing {
     #[cold]
     fn wake(&self) {
         WAKES.set(WAKES.get().wrapping_add(1));
-        // It fails only if the consumer gave us something else than it should have, or does not read, and then it sleeps on.
+        // This fails only if the consumer gave us a wrong descriptor or does not read. Then it sleeps on, by its own fault.
         match &self.waker {
             Waker::Event(eventfd) => _ = rustix::io::write(eventfd.checked(), &1u64.to_ne_bytes()),
             Waker::Socket(socket) => {
