@@ -6,12 +6,12 @@
 //! line 0    written by the consumer: head of the hot lane, head of the arena
 //! line 1    written by the consumer: claim of the hot lane, claim of the arena (read only after its death)
 //! line 2    written by the consumer: attention (1: ring the bell after publishing)
-//! line 3    written by the producer: its place, and whether to evict what was read, now and then (hints)
+//! line 3    written by the producer, now and then: its place, and whether to evict lines that were read (hints)
 //! line 4..  the hot lane, then from the next page boundary the arena
 //! ```
 //!
-//! [`RingMem`] is the seam between the ring's algorithm, which is safe code, and the memory: [`MapMem`] is mapped memory,
-//! the loom tests bring their own.
+//! [`RingMem`] is the seam between the ring's algorithm, which is safe code, and the memory: [`MapMem`] is mapped memory, and
+//! the loom tests have an implementation of their own.
 
 use crate::barrier;
 use crate::copy::{fetch_bytes, Cache};
@@ -30,8 +30,8 @@ pub const COPY_WORDS: usize = 8 + 8;
 
 /// A ring's memory, addressed by line. Implementations check every index; no call can reach outside.
 ///
-/// The order that the ring needs of it: `publish` is a release and `header` an acquire, of the same word; `set_head` is a
-/// release and `head` an acquire. Everything else is unordered.
+/// The ring needs this order: `publish` is a release and `header` an acquire, of the same word; `set_head` is a release and
+/// `head` an acquire. Everything else is unordered.
 pub trait RingMem {
     /// Loads a header's first word. Acquire: pairs with `publish`, so what was written before is visible.
     fn header(&self, line: u32) -> u64;
@@ -47,7 +47,7 @@ pub trait RingMem {
         let first = self.header(line);
         (first != 0).then(|| [first, self.second(line)])
     }
-    /// Stores a header's second word, by the consumer of the record. Ordered before the claims that follow.
+    /// Stores a header's second word; only the record's consumer does this. Ordered before the claims that follow.
     fn mark(&self, line: u32, second: u64);
     /// Writes everything of a record but the header's first word.
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]);
@@ -66,11 +66,11 @@ pub trait RingMem {
     }
     /// Copies what follows the header at `line` into `out`, `bytes` rounded up to words; at most `out` holds.
     fn copy_out(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]);
-    /// The same of a record that ends with its line, at the latest. May copy more of the line.
+    /// As `copy_out`, for a record that does not go beyond its line. May copy more of the line.
     fn copy_line(&self, line: u32, bytes: usize, out: &mut [u64; COPY_WORDS]) {
         self.copy_out(line, bytes, out);
     }
-    /// All that follows the header of a record of two lines.
+    /// As `copy_out`, for all that follows the header of a record of two lines.
     fn copy_two_lines(&self, line: u32, out: &mut [u64; COPY_WORDS]) {
         self.copy_out(line, 2 * LINE - HEADER, out);
     }
@@ -80,17 +80,17 @@ pub trait RingMem {
     /// # Safety
     /// Nobody writes to these bytes while the slice lives: neither this side nor the peer, through whatever mapping.
     unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8];
-    /// Copies that payload into `out`, in place of what it held. Each byte is loaded once, whatever the peer does meanwhile.
+    /// Replaces the contents of `out` by that payload. Each byte is loaded once, whatever the peer does meanwhile.
     fn copy_payload(&self, line: u32, offset: usize, len: usize, out: &mut Vec<u8>);
-    /// Asks for a line that will be read soon. It may be one that there is not.
+    /// Prefetches a line that will be read soon. The line need not exist.
     fn fetch_ahead(&self, line: u32) {
         let _ = line;
     }
-    /// Whether [`RingMem::evict`] does something, and a far producer gains by it.
+    /// Whether [`RingMem::evict`] works and a far producer gains by it.
     fn can_evict(&self) -> bool {
         false
     }
-    /// Puts the lines from `from` to before `to` out of all caches: whoever writes there next gets them from memory. A hint; orders nothing.
+    /// Evicts the lines from `from` to before `to` from all caches, so that the next writer gets them from memory. A hint; orders nothing.
     fn evict(&self, from: u32, to: u32) {
         let _ = (from, to);
     }
@@ -106,12 +106,12 @@ pub trait RingMem {
     fn set_progress(&self, word: u64) {
         let _ = word;
     }
-    /// Loads it. The other side can have stored anything.
+    /// Loads the producer's place. The other side can have stored anything.
     fn progress(&self) -> u64 {
         0
     }
-    /// About how many nanoseconds have passed since some time (a third of the processor's time stamps), where there is such a
-    /// counter that is read without a system call.
+    /// A clock of about nanoseconds (a third of the processor's time stamps). `None` without a counter that can be read without
+    /// a system call.
     fn nanoseconds(&self) -> Option<u64> {
         None
     }
@@ -163,10 +163,10 @@ impl MapMem {
     fn word(&self, line: u32, index: usize) -> &AtomicU64 {
         assert!(line < self.lines && index < LINE / 8, "outside the ring");
         // A line is the producer's until `publish` and then the consumer's until `set_head`: release stores, which the other
-        // side loads with acquire. So payload may lie where a header word was. Two accesses are to a line of the other side's.
-        // The consumer loads the first word where it expects a header: from the `clear` of that word to its `publish` the
-        // producer, too, accesses it only as this atomic. The producer looks at abandoned records: it only reads, and all that
-        // the consumer may store there is the second word, as this atomic.
+        // side loads with acquire. So payload may lie where a header word was. Two kinds of access reach a line of the other
+        // side. The consumer loads the first word where it expects a header: from the `clear` of that word to its `publish` the
+        // producer, too, accesses it only as this atomic. And the producer reads abandoned records: the consumer stores nothing
+        // there but the second word, as this atomic.
         // SAFETY: the word is inside the mapping, by the assertion, and the mapping lives as long as `self`. It is aligned to 8
         // because lines and `index * 8` are. Accesses that are not atomic cannot race with it, as said above.
         unsafe { AtomicU64::from_ptr(self.shared.base().as_ptr().add(line as usize * LINE + index * 8).cast()) }
@@ -208,14 +208,14 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn look(&self, line: u32) -> Option<[u64; 2]> {
-        // Both found before the first is loaded: nothing that is looked up is taken over an acquire load by the compiler.
+        // Both addresses are computed before the first load: the compiler would compute them anew behind an acquire load.
         let (first, second) = (self.word(line, 0), self.word(line, 1));
         let first = first.load(Ordering::Acquire);
         (first != 0).then(|| [first, second.load(Ordering::Relaxed)])
     }
 
     fn mark(&self, line: u32, second: u64) {
-        // Relaxed, then a fence: a claim of a later record says that this mark was made.
+        // Relaxed, then a fence: whoever sees the claim of a later record sees this mark.
         self.word(line, 1).store(second, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Release);
     }
@@ -226,7 +226,7 @@ impl RingMem for MapMem {
         let payload_at = payload_at(args.len(), payload.len());
         let record = self.at(line, 0, payload_at + payload.len());
         // SAFETY: `at` checked the record's range, which begins with the two header words. The second one is aligned to 8,
-        // as lines are. See `word` for whose it is.
+        // as lines are. `word` says which side owns it.
         let second_word = unsafe { AtomicU64::from_ptr(record.add(8).cast()) };
         // Relaxed: ordered by the `publish` that follows.
         second_word.store(second, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl RingMem for MapMem {
     }
 
     fn write_by_lines(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
-        // The header's line last: its reader looks there again and again, and fetches it away as soon as something is stored in it.
+        // The header's line last: the reader polls it, and takes the line away as soon as something is stored in it.
         let to = self.at(line, payload_at(args.len(), payload.len()), payload.len());
         // SAFETY: `at` checked the destination. The rest is as in `write`.
         unsafe { crate::copy::copy_by_lines(payload.as_ptr(), to, payload.len()) };
@@ -310,7 +310,7 @@ impl RingMem for MapMem {
     #[inline(always)]
     unsafe fn in_place(&self, line: u32, offset: usize, len: usize) -> &[u8] {
         let p = self.at(line, offset, len);
-        // Dirty lines come from the other core one at a time unless asked for ahead.
+        // Without a prefetch, dirty lines come from the other core one at a time.
         prefetch(p, len);
         // SAFETY: the range is inside the mapping (checked by `at`), which lives as long as `self`. The caller vouches that
         // nobody writes there.
@@ -360,8 +360,8 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn set_claim(&self, lane: usize, pos: u64) {
-        // Relaxed, then a fence: whatever the program does with the record comes after the claim, so that a claim which
-        // was not made proves that nothing was done. (On x86 the fence costs nothing.)
+        // Relaxed, then a fence: whatever the program does with the record comes after the claim. So if there is no claim,
+        // nothing was done. (On x86 the fence costs nothing.)
         self.control(1, lane).store(pos, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Release);
     }
@@ -373,7 +373,7 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn set_progress(&self, word: u64) {
-        // Relaxed: nothing is found by it.
+        // Relaxed: it is only a hint.
         self.control(3, 0).store(word, Ordering::Relaxed);
     }
 
@@ -391,8 +391,8 @@ impl RingMem for MapMem {
 
     #[inline(always)]
     fn set_attention(&self, wanted: bool) {
-        // Relaxed: a bell that is missed because of it is found by the consumer's next full scan; before it sleeps, a
-        // barrier orders it.
+        // Relaxed: if the producer sees this late and does not ring, the consumer's next full scan finds the record. Before the
+        // consumer sleeps, a barrier orders it.
         self.control(2, 0).store(u64::from(wanted), Ordering::Relaxed);
     }
 
@@ -408,7 +408,7 @@ impl RingMem for MapMem {
     }
 }
 
-/// Copies up to 16 words of 32 bits without a loop or a call: from 4 words on as two blocks that may overlap.
+/// Copies up to 16 words of 32 bits without a call; from 4 words on as two blocks that may overlap.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `count` words, and they must not overlap. No alignment is needed.
@@ -467,13 +467,12 @@ unsafe fn copy_past_caches(payload: &[u8], to: *mut u8) {
     }
 }
 
-/// Most bytes fetched ahead. What follows them the processor fetches itself, in fewer turns than if it is told to: with 16 KiB
-/// here 4 KiB there and back took 1,110 ns instead of 920, and 8 KiB 2,730 instead of 2,340 (line 120 ns).
+/// The most bytes that are prefetched. The processor fetches the lines that follow by itself, and faster than by prefetches: with 16 KiB
+/// here, 4 KiB there and back took 1,110 ns instead of 920.
 const PREFETCH_MOST: usize = 512;
 
-/// Fetches the beginning of a payload ahead, unless it is large: who reads that gains 1 to 4 % by it, and who does not
-/// makes the producer wait for these lines when it writes there again (4 and 8 KiB there and back, line 100 ns: 329 and 417 ns, and
-/// with it 562 and 590).
+/// Prefetches the beginning of a payload, unless it is large. A reader of a large payload would gain 1 to 4 %. A receiver that does not
+/// read it would make the producer wait for these lines when it writes there again: 4 KiB there and back then take 537 ns instead of 346.
 #[inline(always)]
 fn prefetch(p: *const u8, len: usize) {
     if len >= LARGE_LEAST {
@@ -488,7 +487,7 @@ mod tests {
     use std::panic::{catch_unwind, AssertUnwindSafe};
 
     #[test]
-    fn a_range_that_is_not_inside_is_refused_also_if_its_end_wraps_around() {
+    fn a_range_outside_is_refused_even_if_its_end_wraps_around() {
         let lanes = Lanes::new(4096, 512 << 10);
         let (shared, _fd) = Shared::create("weft-test", lanes.bytes()).expect("memfd");
         let mem = MapMem::new(shared, lanes);
