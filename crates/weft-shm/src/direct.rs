@@ -1,20 +1,22 @@
 //! Direct access: a process maps memory that another one made, and reads and writes it by its own loads and stores until the owner
-//! withdraws that. For processes of the trusted class alone, which the kernel lets write each other's memory anyway.
+//! withdraws it. Only for processes of the trusted class, which the kernel lets write each other's memory anyway.
 //!
 //! In front of the bytes the memfd has control lines, one for each offer that was taken up. A line has the owner's *generation*, and the
-//! peer's *busy* word. The peer sets its busy word, looks whether the generation is still that of the offer, accesses the bytes, and
+//! peer's *busy* word. The peer sets its busy word, checks that the generation is still that of the offer, accesses the bytes, and
 //! clears the busy word. The owner changes the generation, issues the barrier, and waits until the busy word is clear. So the peer pays
 //! two stores to a line of its own and no fence; see [`barrier`].
 //!
-//! A line is used again. A peer that had it before, and tries its mapping once more, must not clear the busy word of the one that has it
-//! now. So it looks at the generation before it sets busy, too; and if the owner changes it between the two, the word is still not the
-//! other one's: each line has a busy word for each of `BUSY_WORDS` generations in turn, and the line that is free for longest comes first.
+//! Lines are reused. A peer that had a line before, and tries its mapping once more, must not clear the busy word of the line's present
+//! peer. So a peer checks the generation before it sets busy, too. The owner may still change it between the two; then the two peers
+//! use different words, because a line has `BUSY_WORDS` busy words, which its generations use in turn, and the line that has been free
+//! for longest is reused first.
 //!
-//! A peer that stays busy was stopped or killed in the middle. The owner cannot wait for it, so it puts a copy of the bytes in the place
-//! of the shared ones, which only that peer writes from then on. Before it copies it says so in the first line, and issues the barrier. So
-//! a peer that finds nothing said there at the end of an access knows that its access is in the copy, or came before the withdrawal.
+//! A peer that stays busy was stopped or killed in the middle of an access. The owner cannot wait for it, so it replaces the shared bytes
+//! by a copy; from then on only that peer writes to the shared ones. Before it copies, the owner sets a word in the first line and issues
+//! the barrier. So a peer that finds this word clear at the end of an access knows that the access is in the copy, or came before the
+//! withdrawal.
 //!
-//! A peer that has done with an offer says so in its busy word. The owner takes such lines back when it has no others.
+//! A peer that no longer needs an offer says so in its busy word. The owner takes such lines back when it has no others.
 //!
 //! The peer gets the descriptor from the kernel by its number in the owner's process (pidfd_getfd(2)), for which the kernel asks what it
 //! asks for a write to the owner's memory.
@@ -37,27 +39,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use weft_wire::LINE;
 
-/// Bytes of the control lines: whole pages, of which those are allocated that have offers.
+/// Bytes of the control lines, in whole pages. Only pages that have offers are allocated.
 pub(crate) const CONTROL: usize = 16 << 10;
 
-/// Offers of one memory that can be taken up at a time. The first line is left free.
+/// The most offers of one memory at a time. The first line has none: see [`cut_word`].
 const OFFERS_MOST: usize = CONTROL / LINE - 1;
 
-/// Busy words of a line: what is left of it beside the generation.
+/// Busy words of a line: all its words but the generation.
 const BUSY_WORDS: usize = LINE / size_of::<AtomicU32>() - 1;
 
 /// How long the owner waits for a peer that is busy.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long the owner looks at busy words at least. The barrier can miss a core (see [`barrier`]); what was stored there before the
-/// barrier is visible after a few microseconds at most.
+/// The shortest time for which the owner looks at busy words. The barrier can miss a core (see [`barrier`]), but a store that was made
+/// there before the barrier is visible within a few microseconds.
 const SETTLING: Duration = Duration::from_micros(20);
 
 /// The generation of no offer.
 const CLOSED: u32 = 0;
 
-/// What a busy word says: the peer is within an access, or it will not make another one.
+/// In a busy word: the peer is within an access.
 const BUSY: u32 = 1;
+/// In a busy word: the peer will make no other access.
 const LEFT: u32 = 2;
 
 /// What a peer needs to map memory: numbers that lead to the owner's descriptor, and the part that it may use.
@@ -78,7 +81,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// How many bytes [`Offer::to_bytes`] gives.
+    /// The length of [`Offer::to_bytes`].
     pub const BYTES: usize = 44;
 
     /// As bytes, for a message.
@@ -94,7 +97,7 @@ impl Offer {
         bytes
     }
 
-    /// What came in a message. `None` if it has another length.
+    /// Reads an offer that came in a message. `None` if it has another length.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Offer> {
         let bytes: &[u8; Offer::BYTES] = bytes.try_into().ok()?;
@@ -132,7 +135,7 @@ impl From<u64> for Ticket {
     }
 }
 
-/// Memory of this process's own that it can offer.
+/// Memory that this process made and can offer.
 #[derive(Debug)]
 pub(crate) struct Offered {
     pub mapping: Shared,
@@ -144,16 +147,16 @@ struct Offers {
     /// `None`: the memory was exchanged for a copy, which nobody else can map.
     descriptor: Option<Descriptor>,
     file: u64,
-    /// By line: the generation, which an offer has if it is that offer's.
+    /// The generation of each line. An offer is current if it has its line's generation.
     generations: Vec<u32>,
-    /// Lines of no offer, the one that is free for longest first.
+    /// Lines without an offer, the one that has been free for longest first.
     free: VecDeque<u32>,
-    /// Lines of offers that were let go, whose peer may be in the middle of an access.
+    /// Lines of offers that were let go. A peer may still be in the middle of an access there.
     resting: Vec<u32>,
 }
 
 impl Offered {
-    /// Makes zeroed memory of so many bytes and the control lines in front of it.
+    /// Makes `bytes` of zeroed memory, and the control lines in front of it.
     pub fn create(label: &str, bytes: usize) -> io::Result<Offered> {
         let bytes = bytes.checked_add(CONTROL).ok_or(io::ErrorKind::OutOfMemory)?;
         let (mapping, descriptor) = Shared::create(label, bytes)?;
@@ -169,7 +172,7 @@ impl Offered {
         unsafe { self.mapping.base().add(CONTROL) }
     }
 
-    /// `None` in a forked child: a thread that it does not have may have held the lock.
+    /// `None` in a forked child: the lock may be held by a thread that does not exist there.
     fn lock(&self) -> Option<MutexGuard<'_, Offers>> {
         let is_here = !self.mapping.is_left_behind();
         is_here.then(|| self.offers.lock().unwrap_or_else(PoisonError::into_inner))
@@ -190,7 +193,7 @@ impl Offered {
         Some((Ticket { line, generation }, Offer { descriptor, line, generation, file, bytes, at, len }))
     }
 
-    /// Lets an offer go whose peer is gone, without waiting: the peer accesses nothing by it any more, but for an access that it is in.
+    /// Ends an offer whose peer is gone, without waiting. The peer can begin no access by it any more, but may be in the middle of one.
     pub fn let_go(&self, ticket: Ticket) {
         let Some(mut offers) = self.lock() else { return };
         if offers.end(&self.mapping, ticket) {
@@ -199,12 +202,13 @@ impl Offered {
     }
 
     /// Withdraws offers. When this returns, nobody reads or writes the memory by them, nor by those that were let go. Blocks for some
-    /// microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory are withdrawn, and this process has a
-    /// copy from then on. What another thread of this process writes there during the copying may be lost.
+    /// microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory are
+    /// withdrawn, and this process has a copy from then on. Bytes that another thread of this process writes there during the copying may
+    /// be lost.
     pub fn withdraw(&self, tickets: &[Ticket]) {
         let Some(mut offers) = self.lock() else { return };
         let mut lines: Vec<u32> = tickets.iter().filter(|t| offers.end(&self.mapping, **t)).map(|t| t.line).collect();
-        // They were for the same bytes.
+        // The resting lines, too: their offers were for the same memory.
         lines.append(&mut offers.resting);
         if lines.is_empty() {
             return;
@@ -221,13 +225,13 @@ impl Offered {
         let others: Vec<u32> =
             (0..offers.generations.len() as u32).filter(|line| !lines.contains(line) || !busy(line)).collect();
         cut_word(&self.mapping).store(1, Ordering::Release);
-        // With the barrier behind which peers see the word, or have made their accesses.
+        // This issues the barrier. Behind it each peer sees the word, or has made its access.
         wait_until_idle(&self.mapping, &others, PATIENCE);
-        // The control lines stay those that the peers have, if they are whole pages: what waits below looks at them.
+        // If the control lines are whole pages they stay shared with the peers, because the wait below looks at them.
         let mut copied = if CONTROL % rustix::param::page_size() == 0 { CONTROL } else { 0 };
         let file = offers.descriptor.as_ref().map(AsFd::as_fd);
         while self.mapping.become_private(&mut copied, file, CONTROL).is_err() {
-            // No memory for a copy: what is left is to wait for the peer.
+            // There is no memory for a copy: wait for the peer, or try again.
             if wait_until_idle(&self.mapping, &lines, PATIENCE) {
                 break;
             }
@@ -235,19 +239,19 @@ impl Offered {
         (offers.descriptor, offers.free, offers.resting, offers.generations) = Default::default();
     }
 
-    /// Whether an offer has not ended.
+    /// Whether an offer is still open.
     pub fn is_offered(&self, ticket: Ticket) -> bool {
         self.lock().is_some_and(|offers| offers.is(ticket))
     }
 
-    /// Offers that are taken up, or could be.
+    /// How many offers are open.
     pub fn offers(&self) -> usize {
         self.lock().map_or(0, |offers| offers.generations.len() - offers.free.len() - offers.resting.len())
     }
 }
 
 impl Offers {
-    /// A line that no offer has, and no peer uses.
+    /// A line that has no offer and that no peer uses.
     fn free_line(&mut self, memory: &Offered) -> Option<u32> {
         if self.generations.len() < OFFERS_MOST {
             self.generations.push(CLOSED + 1);
@@ -271,12 +275,12 @@ impl Offers {
         self.free.pop_front()
     }
 
-    /// Ends the offers whose peers have done with them.
+    /// Ends the offers that their peers no longer need.
     fn take_back(&mut self, mapping: &Shared) {
         for line in 0..self.generations.len() as u32 {
             let generation = self.generations.get(line as usize).copied().unwrap_or(CLOSED);
             let busy = Line::of(mapping, line).busy(generation);
-            // Acquire: the peer's accesses are over. One that rests has no offer, and may have another access.
+            // Acquire: the peer's accesses are over. A resting line has no offer, and another peer may be within an access there.
             if busy.load(Ordering::Acquire) == LEFT && !self.resting.contains(&line) {
                 self.bump(mapping, line);
                 self.free.push_back(line);
@@ -307,13 +311,13 @@ impl Offers {
     }
 }
 
-/// Waits until no peer is within an access that it began under an offer that has ended: those of these lines. False after so long.
+/// Waits until no peer is within an access that it began by an ended offer of these lines. False if `most` passes before that.
 fn wait_until_idle(mapping: &Shared, lines: &[u32], most: Duration) -> bool {
     let has_barrier = barrier::heavy();
     let begin = Instant::now();
     loop {
         let time = begin.elapsed();
-        // Acquire, in `is_busy`: what the peer stored before it cleared the word is seen by whoever returns from here.
+        // Acquire, in `is_busy`: the caller sees what the peer stored before it cleared the word.
         let is_idle = lines.iter().all(|line| !Line::of(mapping, *line).is_busy());
         match time {
             _ if is_idle && has_barrier && time >= SETTLING => return true,
@@ -324,10 +328,11 @@ fn wait_until_idle(mapping: &Shared, lines: &[u32], most: Duration) -> bool {
     }
 }
 
-/// The word that says that the owner has exchanged the memory for a copy: in the first line, which no offer has.
+/// The word by which the owner says that it replaced the memory by a copy. It is in the first line, which no offer has.
 fn cut_word(mapping: &Shared) -> &AtomicU32 {
     assert!(mapping.bytes() >= CONTROL, "no room for control lines");
-    // SAFETY: it is within the control lines, which the mapping has, and lives as long as it. Both processes access it as this atomic alone.
+    // SAFETY: it is within the control lines, which the mapping has, and lives as long as it. Both processes access it only as this
+    // atomic.
     unsafe { mapping.base().cast().as_ref() }
 }
 
@@ -339,7 +344,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line of a mapping. Those that there are not are the last one.
+    /// A line of a mapping. A number beyond the last line means the last one.
     fn of(mapping: &'a Shared, line: u32) -> Line<'a> {
         let line = (line as usize).min(OFFERS_MOST - 1) + 1;
         assert!(mapping.bytes() >= CONTROL, "no room for control lines");
@@ -360,7 +365,7 @@ impl<'a> Line<'a> {
         &self.busy[generation as usize % BUSY_WORDS]
     }
 
-    /// The word of a generation says nothing of the one that had it before.
+    /// Clears `LEFT` in the busy word of a generation: an earlier generation with the same word may have left it.
     fn forget_left(&self, generation: u32) {
         let _ = self.busy(generation).compare_exchange(LEFT, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -375,8 +380,9 @@ impl<'a> Line<'a> {
 pub struct Remote {
     mapping: Arc<Shared>,
     line: u32,
-    /// The two words of the line.
+    /// The line's generation.
     current: NonNull<AtomicU32>,
+    /// The line's busy word of our generation.
     busy: NonNull<AtomicU32>,
     generation: u32,
     base: NonNull<u8>,
@@ -385,11 +391,11 @@ pub struct Remote {
     one_thread: PhantomData<Cell<()>>,
 }
 
-// SAFETY: `base`, `current` and `busy` are within the mapping, which any thread may use, and which the value owns. All accesses are volatile or
-// atomic.
+// SAFETY: `base`, `current` and `busy` are within the mapping, which any thread may use, and which the value owns. All accesses are
+// volatile or atomic.
 unsafe impl Send for Remote {}
 
-/// Ends the use of memory of another process that is mapped here.
+/// Ends the use of a [`Remote`] from elsewhere, without keeping its mapping.
 #[derive(Clone, Debug)]
 pub struct Closer {
     mapping: Weak<Shared>,
@@ -434,8 +440,8 @@ pub enum RemoteError {
 weft_wire::debug_says_display!(RemoteError);
 
 impl Remote {
-    /// Maps what a process offers. `None` if the kernel does not allow it, or there is no such thing. Makes system calls, which do not
-    /// block.
+    /// Maps the memory that a process offers. `None` if the kernel does not allow it, or the offer leads to no such memory. Makes system
+    /// calls, which do not block.
     #[must_use]
     pub fn open(process: u32, offer: &Offer) -> Option<Remote> {
         if !barrier::register() {
@@ -476,20 +482,20 @@ impl Remote {
         !self.mapping.is_left_behind() && self.is_current()
     }
 
-    /// Whether so many bytes from there are within it.
+    /// Whether `len` bytes from `at` are within it.
     #[must_use]
     pub fn holds(&self, at: u64, len: usize) -> bool {
         self.at(at, len).is_ok()
     }
 
-    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes at `at` is within it and aligned.
     #[must_use]
     pub fn is_word(&self, at: u64, bytes: usize) -> bool {
         matches!(bytes, 1 | 2 | 4 | 8) && self.at(at, bytes).is_ok_and(|word| word.addr() % bytes == 0)
     }
 
-    /// Copies bytes to it in ascending order, the last aligned word last and with release: a reader that sees it sees all of them.
-    /// Keep pieces below some megabytes: the owner waits 100 ms for the end of an access.
+    /// Copies bytes to it in ascending order, the last aligned word last and with release: a reader that sees this word sees all bytes.
+    /// Write at most some megabytes at a time: the owner waits only 100 ms for the end of an access.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -511,7 +517,7 @@ impl Remote {
         self.access(|| unsafe { read(from, to.as_mut_ptr(), to.len()) })
     }
 
-    /// The same, into `len` bytes of lent memory from `to_at`. [`RemoteError::Outside`] if it has no room for them.
+    /// As [`Remote::read`], into `len` bytes of lent memory from `to_at`. [`RemoteError::Outside`] if it has no room for them.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -523,8 +529,8 @@ impl Remote {
         self.access(|| unsafe { read(from, to.as_ptr(), len) })
     }
 
-    /// Changes the word of 1, 2, 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
-    /// and may be called more than once.
+    /// Changes the word of 1, 2, 4 or 8 bytes at `at` atomically, and returns the old value. `change` returns `None` to leave the word as
+    /// it is, and may be called more than once.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -543,7 +549,7 @@ impl Remote {
         self.access(|| unsafe { update(word, bytes, &mut change) })
     }
 
-    /// What ends the mapping's use from elsewhere, when the owner is not known to be there any more.
+    /// A handle that ends the use of this mapping from elsewhere, for when the owner may be gone.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer { mapping: Arc::downgrade(&self.mapping), line: self.line, generation: self.generation }
@@ -596,7 +602,7 @@ impl Remote {
         }
     }
 
-    /// Whether an access that is over came before the memory was exchanged for a copy, if it was.
+    /// Whether an access that is over came before the memory was replaced by a copy, or the memory was not replaced.
     #[cold]
     fn is_in_time(&self) -> bool {
         barrier::light();
@@ -605,7 +611,7 @@ impl Remote {
 }
 
 impl Drop for Remote {
-    /// The owner may have the line back.
+    /// Tells the owner that it may reuse the line.
     fn drop(&mut self) {
         if self.is_open() {
             // SAFETY: as for the generation.
@@ -616,8 +622,8 @@ impl Drop for Remote {
     }
 }
 
-/// The descriptor of an offer, from the process that made it: as a copy or, where a filter of system calls has no such call, by the
-/// process's list of files.
+/// The descriptor of an offer, from the process that made it: a copy (pidfd_getfd(2)) or, where a filter of system calls forbids that, the
+/// file opened again by way of `/proc`.
 fn fetch(process: u32, offer: &Offer) -> Option<Descriptor> {
     let process = Pid::from_raw(i32::try_from(process).ok()?)?;
     let number = i32::try_from(offer.descriptor).ok()?;
@@ -625,7 +631,7 @@ fn fetch(process: u32, offer: &Offer) -> Option<Descriptor> {
         Descriptor::make_memfd(|| rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()))
     });
     let opened = copied.or_else(|_| {
-        // Without an effect on what it is; a number that leads to a memfd leads there again.
+        // `O_PATH` opens the file without an effect on it, whatever it is. Only if it is the memfd, it is opened to be used.
         let path = format!("/proc/{}/fd/{number}", process.as_raw_nonzero());
         let found = Descriptor::make(|| {
             rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())

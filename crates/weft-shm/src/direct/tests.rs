@@ -10,7 +10,7 @@ fn mapped(window: &Window, at: u64, len: u64) -> (Ticket, Remote) {
 }
 
 #[test]
-fn bytes_are_the_same_on_both_sides_and_none_is_outside_of_the_part() {
+fn bytes_are_the_same_on_both_sides_and_none_outside_the_part_is_reached() {
     let window = Window::create(10_000).expect("memfd");
     let (ticket, remote) = mapped(&window, 100, 50);
     assert_eq!((remote.len(), window.offers()), (50, 1));
@@ -62,7 +62,7 @@ fn a_closer_ends_the_use_of_a_mapping_and_does_not_keep_it() {
 }
 
 #[test]
-fn what_is_not_offered_is_not_mapped() {
+fn memory_that_is_not_offered_is_not_mapped() {
     let window = Window::create(8192).expect("memfd");
     assert!(window.offer(1, 8192).is_none() && window.offer(u64::MAX, 2).is_none());
     let (_, offer) = window.offer(0, 8192).expect("an offer");
@@ -84,7 +84,7 @@ fn what_is_not_offered_is_not_mapped() {
     assert_eq!(Offer::from_bytes(&offer.to_bytes()[1..]), None);
 }
 
-/// A peer has the descriptor, and can make holes into the memory, control lines included. They read as zeros.
+/// A peer has the descriptor, and can punch holes into the memory, control lines included. They read as zeros.
 #[test]
 fn holes_in_the_memory_break_nothing() {
     use rustix::fs::FallocateFlags;
@@ -99,7 +99,7 @@ fn holes_in_the_memory_break_nothing() {
     assert!(rustix::fs::ftruncate(&descriptor, 0).is_err(), "it cannot shrink");
     let mut seen = [7; 6];
     assert!(window.read(0, &mut seen) && seen == [0; 6]);
-    // Its generation is another one, so it writes nothing; the owner goes on as before.
+    // The generation now differs from that of its offer, so it writes nothing; the owner goes on as before.
     assert_eq!((remote.write(0, b"x"), remote.is_open()), (Err(RemoteError::Withdrawn), false));
     window.withdraw(&[ticket, other]);
     let (_, remote) = mapped(&window, 0, 3 << 12);
@@ -123,7 +123,7 @@ fn offers_are_bounded_and_their_lines_are_used_again() {
     assert!(window.offer(0, 1).is_none());
 }
 
-/// A peer that has done with a mapping needs no line any more; the others keep theirs.
+/// A peer that drops its mapping no longer needs its line; the others keep theirs.
 #[test]
 fn lines_of_mappings_that_are_gone_are_used_again() {
     let window = Window::create(64).expect("memfd");
@@ -138,7 +138,7 @@ fn lines_of_mappings_that_are_gone_are_used_again() {
     assert!(!window.is_offered(kept_by) && !kept.is_open());
 }
 
-/// A line whose offer was let go rests, whatever its busy words said of offers long ago, and goes to one peer alone.
+/// A line whose offer was let go rests, whatever is left in its busy words from earlier offers, and goes to one peer only.
 #[test]
 fn a_line_that_rests_is_not_given_to_two_peers() {
     let window = Window::create(64).expect("memfd");
@@ -161,7 +161,7 @@ fn a_line_that_rests_is_not_given_to_two_peers() {
     assert!(!one.is_open() && two.is_open());
 }
 
-/// An access that ends while the owner waits for it was made. If the machine lets the owner wait for too long, it was cut.
+/// An access that ends while the owner waits for it was made. If a slow machine makes the owner wait for too long, it was interrupted.
 #[test]
 fn an_access_that_ends_while_the_owner_waits_is_made() {
     let was_made = (0..10).any(|_| {
@@ -186,8 +186,8 @@ fn an_access_that_ends_while_the_owner_waits_is_made() {
     assert!(was_made, "the owner waited 100 ms in vain, 10 times");
 }
 
-/// A peer that is stopped in the middle of an access does not keep the owner for long, and what it writes later reaches nobody. The old
-/// bytes take no memory.
+/// A peer that is stopped in the middle of an access does not delay the owner for long, and its later writes reach nobody. The old bytes take
+/// no memory.
 #[test]
 fn a_peer_that_stays_in_an_access_is_left_with_the_old_bytes() {
     // More than one piece of the copy.
@@ -275,9 +275,9 @@ fn with_one_line(window: &Window) -> Vec<Ticket> {
     (1..OFFERS_MOST).map(|_| window.offer(0, 1).expect("a line").0).collect()
 }
 
-/// The owner gives the control line of an offer that has ended to another one.
+/// The owner reuses the control line of an ended offer for another one.
 #[test]
-fn who_closes_a_mapping_opens_none_that_was_withdrawn_and_closes_no_other() {
+fn closing_a_mapping_neither_reopens_a_withdrawn_one_nor_closes_another() {
     let window = Window::create(64).expect("memfd");
     let _others = with_one_line(&window);
     let (first, revoked) = mapped(&window, 0, 64);
@@ -295,7 +295,7 @@ fn who_closes_a_mapping_opens_none_that_was_withdrawn_and_closes_no_other() {
 
 /// One peer tries a mapping that was withdrawn, while another one, whose offer has the control line now, is in the middle of an access.
 #[test]
-fn who_tries_what_was_withdrawn_hides_no_access_of_another_one() {
+fn trying_a_withdrawn_mapping_hides_no_access_of_another_peer() {
     let window = Window::create(64).expect("memfd");
     let _others = with_one_line(&window);
     let (first, revoked) = mapped(&window, 0, 64);
@@ -309,9 +309,9 @@ fn who_tries_what_was_withdrawn_hides_no_access_of_another_one() {
     assert_eq!((end, word_at_8(&window)), (Err(RemoteError::Interrupted), 0), "a late write");
 }
 
-/// A peer that was let go may be in the middle of an access. Withdrawing the last offers is safe from it.
+/// A peer that was let go may be in the middle of an access. A withdrawal waits for it, too.
 #[test]
-fn who_was_let_go_in_an_access_writes_nothing_behind_a_withdrawal() {
+fn a_peer_let_go_in_an_access_writes_nothing_after_a_withdrawal() {
     for with_another in [true, false] {
         let window = Window::create(64).expect("memfd");
         let (ticket, remote) = mapped(&window, 0, 64);
@@ -333,8 +333,8 @@ fn who_was_let_go_in_an_access_writes_nothing_behind_a_withdrawal() {
 /// Mappings that a writer gets at a time, each with a word of its own.
 const BATCH: u64 = 200;
 
-/// Withdraws mappings one after the other, so many, while another thread writes to all of them in turn without a pause. Returns the
-/// number of late writes: words that changed after their withdrawal.
+/// Withdraws this many mappings one after the other, while another thread writes to all of them in turn without a pause. Returns the number
+/// of late writes: words that changed after their withdrawal.
 fn late_writes(rounds: u64, write: impl Fn(&Remote, u64, u64) -> bool + Sync) -> usize {
     let (written, mut late, mut in_use) = (AtomicU64::new(0), 0, 0);
     let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Remote>>(1);
@@ -357,7 +357,7 @@ fn late_writes(rounds: u64, write: impl Fn(&Remote, u64, u64) -> bool + Sync) ->
             }
         });
         for batch in 0..rounds.div_ceil(BATCH) {
-            // A new one each time: if the machine takes the processor from the writer for long, the memory is exchanged for a copy.
+            // A new window each time: if the writer is preempted for long, the memory is replaced by a copy.
             let window = Window::create(8 * BATCH as usize).expect("memfd");
             let word = |number: u64| {
                 let mut word = [0; 8];
@@ -400,14 +400,14 @@ fn nothing_is_written_after_ten_million_withdrawals() {
     assert_eq!(late, 0);
 }
 
-/// The same check finds a writer that does not say that it is within an access.
+/// The same check finds a writer that does not set its busy word.
 #[test]
 fn a_writer_without_its_busy_word_is_found() {
     let late = late_writes(1000, |remote, at, value| {
         let is_open = remote.is_open();
         let to = remote.at(at, 8).expect("within");
         if at % 512 == 0 {
-            // As if the processor had been taken away from it here.
+            // As if the thread were preempted here.
             std::thread::sleep(4 * SETTLING);
         }
         if is_open {
