@@ -1,24 +1,24 @@
-//! Forked children: what belongs to the process that made it, and is nobody's in its children.
+//! Forked children: resources that belong to the process that made them, and must not be used in its children.
 //!
-//! A forked child has a copy of the memory, shares the descriptors, and has only the thread that forked. What weft has there is of
-//! no use and does harm: descriptors keep sockets open after their owner's death, so nobody hears of it; rings would have two
-//! writers; a lock may be held, and a value be half changed, by a thread that is not there. So in the child
+//! A forked child has a copy of the memory, shares the descriptors, and has only the thread that forked. weft's resources are useless
+//! there and do harm: descriptors keep sockets open after their owner's death, so nobody sees that death; rings would have two
+//! writers; a lock may be held, and a value be half changed, by a thread that does not exist in the child. So in the child
 //!
-//! - each [`Life`] that began before is over, which every call of weft asks first: a look at a word on a page that the kernel
-//!   wipes in children (MADV_WIPEONFORK), so that it holds also for children that the C library knows nothing of (`clone`, `_Fork`);
-//! - descriptors ([`Descriptor`]) are closed before `fork` returns (pthread_atfork), or by the first call where that was not to be had;
-//!   who still uses one is told EBADF, and closing it does nothing, for its number may be somebody else's;
-//! - shared memory is not inherited (MADV_DONTFORK); where it was lies private memory of zeros, in case that a handler forked
-//!   and returns in the child to a poll that goes on, or nothing where that was not to be had;
-//! - values that were under change are not dropped but left ([`Own`]).
+//! - each [`Life`] that began before is over. Every call of weft checks that first, by a word on a page that the kernel wipes in
+//!   children (MADV_WIPEONFORK), so it also works in children that the C library does not know of (`clone`, `_Fork`);
+//! - descriptors ([`Descriptor`]) are closed before `fork` returns (pthread_atfork), or by the first call if that cannot be had.
+//!   Using one gives EBADF, and dropping it closes nothing, because its number may be somebody else's;
+//! - shared memory is not inherited (MADV_DONTFORK). Private memory of zeros takes its place, in case a handler forked and the child
+//!   returns from it into a poll that goes on; nothing takes its place if that cannot be had;
+//! - values that may be half changed are not dropped but left ([`Own`]).
 //!
 //! Descriptors and mappings are made and given back while no other thread can fork, so none is forgotten.
 //!
 //! # Programs that close descriptors by number
 //!
-//! A program can close every descriptor it finds, as daemons do, and its next files get the numbers. Then a write of ours goes into its
-//! log, and a close of ours closes it. So each descriptor is marked in the kernel when it is made (`MARK`), and
-//! [`Descriptor::is_ours`] asks whether the mark is still there. Code that closes a descriptor or writes to one asks first.
+//! A program can close every descriptor it finds, as daemons do, and its next files get the numbers. Then weft would write into the
+//! program's log, or close it. So each descriptor is marked in the kernel when it is made (`MARK`), and [`Descriptor::is_ours`] asks
+//! whether the mark is still there. Code that closes a descriptor or writes to one asks first.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::time::{clock_gettime, ClockId};
@@ -33,10 +33,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 const PAGE: usize = 4096;
 
-/// The signal that a file of ours says it would send if it were set to (`O_ASYNC`), which nobody does. Other files say 0, or a signal
-/// that their program handles. The kernel keeps it with the open file, whatever kind of file it is, so it tells ours from those of the
-/// program where nothing else does: all eventfds, epoll sets and timers are the same device and inode. SIGWINCH is ignored where
-/// nobody handles it.
+/// The mark: the signal that a file would send if `O_ASYNC` were set on it, which weft never does. Other files have 0, or a signal that
+/// their program handles. The kernel keeps this signal with the open file, whatever kind of file it is, so it tells our files from the
+/// program's where nothing else does: all eventfds, epoll sets and timers have the same device and inode. The number is SIGWINCH's, which
+/// is ignored where nobody handles it.
 const MARK: c_int = 28;
 
 /// Commands of fcntl(2): set and get that signal. The same numbers on all architectures that weft builds for.
@@ -50,12 +50,12 @@ pub struct Forked;
 
 weft_wire::debug_says_display!(Forked);
 
-/// From when a process begins to use weft to its end; in a forked child it is over.
+/// The time from a process's first use of weft to its end. In a forked child it is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Life(&'static AtomicBool);
 
 impl Life {
-    /// The present process's.
+    /// The life of this process.
     pub fn current() -> Life {
         // Acquire: pairs with the release in `begin`.
         let word = CURRENT.load(Ordering::Acquire);
@@ -66,12 +66,12 @@ impl Life {
         }
     }
 
-    /// One that is over, in every process: for who asks a life anyway and is to be told no.
+    /// A life that is over in every process, for values that check a life and must refuse.
     pub fn over() -> Life {
         Life(&OVER)
     }
 
-    /// Whether this is a forked child of the process that it was begun in.
+    /// Whether this is a forked child of the process in which the life began.
     #[inline(always)]
     pub fn is_over(self) -> bool {
         // Relaxed: it changes in a child, which has one thread.
@@ -99,7 +99,7 @@ impl Life {
                 return Life(word); // another thread was faster
             }
         }
-        // In a child that the C library did not make there is something to leave.
+        // In a child that the C library did not make, nobody has done this yet.
         registry.leave();
         registry.watch_for_forks();
         let word = new_word();
@@ -108,11 +108,11 @@ impl Life {
         Life(word)
     }
 
-    /// Leaves what the parent had if that was not done when the child was made.
+    /// Leaves the parent's descriptors and mappings if that was not done when the child was made.
     #[cold]
     fn end(self) -> Forked {
         if std::ptr::eq(CURRENT.load(Ordering::Relaxed), self.0) {
-            // A thread that is not here may have had it at that moment. Then the descriptors stay.
+            // A thread of the parent may have held the lock when the child was made. Then the descriptors stay open.
             if let Ok(mut registry) = REGISTRY.try_lock() {
                 registry.leave();
             }
@@ -121,24 +121,24 @@ impl Life {
     }
 }
 
-/// A word that says whether this life goes on: of a page that the kernel wipes in children.
+/// A word that says whether this life goes on, on a page that the kernel wipes in children.
 fn new_word() -> &'static AtomicBool {
     match wiped_page() {
-        // SAFETY: the page is never given back, and is used as nothing else. It is of zeros, which are `false`, as in children.
+        // SAFETY: the page is never given back, and is used for nothing else. It holds zeros, which are `false`, in children too.
         Some(page) => unsafe { AtomicBool::from_ptr(page.cast()) },
-        // Then `in_the_child` alone tells.
+        // Then only `in_the_child` clears it.
         None => Box::leak(Box::new(AtomicBool::new(false))),
     }
 }
 
-/// The word of the latest life, in which a child is until it begins its own.
+/// The word of the latest life. In a child it is the parent's until the child begins its own.
 static CURRENT: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The word of a life that never was.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// A value of the process that made it. In forked children it is not dropped: it may have been under change by a thread that is
-/// not there.
+/// A value of the process that made it. In forked children it is not dropped: a thread that does not exist there may have been
+/// changing it.
 #[derive(Debug)]
 pub struct Own<T> {
     life: Life,
@@ -146,12 +146,12 @@ pub struct Own<T> {
 }
 
 impl<T> Own<T> {
-    /// This process's.
+    /// A value of this process.
     pub fn new(value: T) -> Own<T> {
         Own { life: Life::current(), value: ManuallyDrop::new(value) }
     }
 
-    /// That of the process that made it.
+    /// The life of the process that made it.
     pub fn life(&self) -> Life {
         self.life
     }
@@ -176,7 +176,7 @@ impl<T> DerefMut for Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         if !self.life.is_over() {
-            // SAFETY: this is the only place that drops the value, and nobody uses it behind `drop`.
+            // SAFETY: this is the only place that drops the value, and nobody uses it after `drop`.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
@@ -187,16 +187,16 @@ impl<T> Drop for Own<T> {
 pub struct Descriptor {
     life: Life,
     fd: ManuallyDrop<OwnedFd>,
-    /// Tells it from those of ours that had this number before, or get it after the program closed this one.
+    /// Tells it from descriptors of ours that had this number before, or get it after the program closed this one.
     serial: u32,
-    /// It has the mark.
+    /// Whether it has the mark.
     is_marked: bool,
-    /// When it was last found to be ours ([`now`]), or 0.
+    /// When it was last found to be ours (by [`now`]), or 0.
     seen: AtomicU32,
 }
 
 impl Descriptor {
-    /// Takes what `open` gives, while no other thread can fork. `open` makes no other descriptor or mapping of weft.
+    /// Takes the descriptor that `open` returns, while no other thread can fork. `open` must make no other descriptor or mapping of weft.
     ///
     /// # Errors
     /// Those of `open`.
@@ -206,8 +206,8 @@ impl Descriptor {
         Ok(registry.add(life, open()?))
     }
 
-    /// As [`Descriptor::make`], of a memfd. A peer that is given a memfd shares its open file, and could take our mark away; then we would
-    /// never close it. The kernel gives each memfd a number of its own, which stays, so it is known by that.
+    /// As [`Descriptor::make`], for a memfd. A peer that is given a memfd shares its open file, and could remove our mark; then we would
+    /// never close it. But each memfd has an inode number of its own, which stays, so it is known by that.
     ///
     /// # Errors
     /// Those of `open`.
@@ -219,7 +219,7 @@ impl Descriptor {
         Ok(registry.enter(life, fd, known))
     }
 
-    /// The same of several, with something else that `open` has to say.
+    /// As [`Descriptor::make`], for several descriptors, with a result of `open` besides.
     pub fn make_several<R>(open: impl FnOnce() -> (R, Vec<OwnedFd>)) -> (R, Vec<Descriptor>) {
         let life = Life::current();
         let mut registry = registry();
@@ -227,14 +227,14 @@ impl Descriptor {
         (result, fds.into_iter().map(|fd| registry.add(life, fd)).collect())
     }
 
-    /// Takes the descriptor out of weft's hands, for a close that may take long: no other thread may fork or make a descriptor while
-    /// one is dropped here. A child that is forked before the close keeps a copy. `None` in a forked child.
+    /// Takes the descriptor out of weft's care, for a close that may take long: while a [`Descriptor`] is dropped no other thread can fork
+    /// or make one. A child that is forked before the close keeps a copy. `None` in a forked child, and if the program closed the number.
     pub fn release(self) -> Option<OwnedFd> {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once, here, and not used behind it: `this` is not dropped.
+        // SAFETY: taken once, here, and not used afterwards: `this` is not dropped.
         let fd = unsafe { ManuallyDrop::take(&mut this.fd) };
         if this.life.is_over() || !registry().remove(&fd, this.serial) {
-            // It is closed, or `Life::begin` will see to it; or the program closed it, and the number is another file's.
+            // In a child it is closed, or `Life::begin` will close it. Otherwise the program closed it, and the number is another file's.
             let _ = fd.into_raw_fd();
             return None;
         }
@@ -252,8 +252,8 @@ impl Descriptor {
         match REGISTRY.try_lock() {
             Ok(registry) => registry.has(&self.fd, self.serial),
             Err(TryLockError::Poisoned(registry)) => registry.into_inner().has(&self.fd, self.serial),
-            // Somebody forks or opens something, and this does not wait. The mark tells ours from files of the program, if there are
-            // marks.
+            // Another thread forks or opens something, and this call does not wait. If there are marks, the mark alone tells our files
+            // from the program's.
             Err(TryLockError::WouldBlock) => {
                 let has_none = !self.is_marked || CANNOT_MARK.load(Ordering::Relaxed);
                 has_none || Known::Marked.is_still(self.fd.as_fd())
@@ -261,8 +261,8 @@ impl Descriptor {
         }
     }
 
-    /// As [`Descriptor::is_ours`], but asks the kernel once in each tick of its clock (1 to 4 ms): for calls that are made so often that
-    /// another one before each of them would cost too much. In between the last answer holds.
+    /// As [`Descriptor::is_ours`], but asks the kernel only once in each tick of its clock (1 to 4 ms); in between the last answer holds.
+    /// For callers that cannot afford a system call each time.
     #[inline]
     pub fn is_ours_lately(&self) -> bool {
         // Relaxed: a time, which orders nothing.
@@ -270,7 +270,7 @@ impl Descriptor {
         self.seen.load(Ordering::Relaxed) == now || self.look(now)
     }
 
-    /// The descriptor to write to or to read from if it [is ours](Descriptor::is_ours_lately); else one that is none, of which the
+    /// The descriptor, to write to or to read from, if it [is ours](Descriptor::is_ours_lately). Otherwise an invalid one, for which the
     /// kernel says EBADF.
     #[inline]
     pub fn checked(&self) -> BorrowedFd<'_> {
@@ -294,12 +294,12 @@ impl Descriptor {
 #[inline]
 fn now() -> u32 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
-    // Milliseconds, as far as they fit: a tick has one at least.
+    // Milliseconds, wrapping around. A tick has at least one.
     (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000).max(1)
 }
 
 impl AsFd for Descriptor {
-    /// In a forked child one that is none: the kernel says EBADF.
+    /// In a forked child this is an invalid descriptor: the kernel says EBADF.
     #[inline(always)]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.life.is_over() {
@@ -311,15 +311,15 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: this is the only place that takes the value, and nobody uses it behind `drop`.
+        // SAFETY: nobody uses the value after `drop`, and `release`, the other place that takes it, does not run `drop`.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if self.life.is_over() {
-            // It is closed, or `Life::begin` will see to it.
+            // It is closed already, or `Life::begin` will close it.
             let _ = fd.into_raw_fd();
             return;
         }
         let mut registry = registry();
-        // Still while nobody forks.
+        // Closed while `registry` is held, so that no child gets a copy.
         match registry.remove(&fd, self.serial) {
             true => drop(fd),
             // The program closed it, and the number is another file's by now.
@@ -328,21 +328,21 @@ impl Drop for Descriptor {
     }
 }
 
-/// Runs something that makes and closes descriptors, while no other thread can fork. It makes no descriptor or mapping of weft that
-/// stays.
+/// Runs `run`, which may open and close descriptors, while no other thread can fork. It must leave no descriptor or mapping of weft
+/// behind.
 pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
     let _registry = registry();
     run()
 }
 
-/// What is not for children.
+/// The descriptors and mappings of this process, which children must leave.
 #[derive(Debug)]
 pub(crate) struct Registry {
     is_watching: bool,
     descriptors: BTreeMap<RawFd, Entry>,
     /// The serial number of the last descriptor.
     last: u32,
-    /// Bytes by first byte.
+    /// The length of each mapping, by its address.
     mappings: BTreeMap<usize, usize>,
 }
 
@@ -354,20 +354,20 @@ impl Registry {
 
     fn enter(&mut self, life: Life, fd: OwnedFd, known: Known) -> Descriptor {
         self.last = self.last.wrapping_add(1);
-        // If there was one, the program closed it behind our back.
+        // If the number had an entry, the program closed that descriptor behind our back.
         self.descriptors.insert(fd.as_raw_fd(), Entry { serial: self.last, known });
         let is_marked = matches!(known, Known::Marked);
         Descriptor { life, fd: ManuallyDrop::new(fd), serial: self.last, is_marked, seen: AtomicU32::new(0) }
     }
 
-    /// Whether a number is still that of this descriptor.
+    /// Whether the number still belongs to this descriptor.
     fn has(&self, fd: &OwnedFd, serial: u32) -> bool {
         self.descriptors
             .get(&fd.as_raw_fd())
             .is_some_and(|entry| entry.serial == serial && entry.known.is_still(fd.as_fd()))
     }
 
-    /// Forgets a descriptor. Says whether its number is still its own, so that it is to be closed.
+    /// Forgets a descriptor. True if its number is still its own: then the caller closes it.
     fn remove(&mut self, fd: &OwnedFd, serial: u32) -> bool {
         let is_ours = self.has(fd, serial);
         if self.descriptors.get(&fd.as_raw_fd()).is_some_and(|entry| entry.serial == serial) {
@@ -384,17 +384,17 @@ impl Registry {
         self.mappings.remove(&(base as usize));
     }
 
-    /// Sees to it that forks are seen.
+    /// Registers the functions that run at each fork.
     fn watch_for_forks(&mut self) {
         if std::mem::replace(&mut self.is_watching, true) {
             return;
         }
         // SAFETY: the three functions have the types that POSIX says, do not unwind, and live as long as this code: the C library
-        // forgets them when it unloads the code. The call fails only for want of memory; then the first call in a child sees.
+        // forgets them when it unloads the code. The call fails only for want of memory; then the first call in a child notices the fork.
         unsafe { pthread_atfork(Some(before_fork), Some(after_fork), Some(in_the_child)) };
     }
 
-    /// In a child: closes the parent's descriptors, and puts memory where it had shared memory.
+    /// In a child: closes the parent's descriptors, and puts private memory in the place of its shared memory.
     fn leave(&mut self) {
         for (&fd, entry) in &self.descriptors {
             leave_descriptor(fd, entry.known);
@@ -402,13 +402,13 @@ impl Registry {
         for (&base, &bytes) in &self.mappings {
             fill(base as *mut c_void, bytes);
         }
-        // Given back to nobody: this may be the moment after a fork.
+        // Leaked: right after a fork nothing should be given back to the allocator.
         std::mem::forget(std::mem::take(&mut self.descriptors));
         std::mem::forget(std::mem::take(&mut self.mappings));
     }
 }
 
-/// The kernel did not take a mark, as in a sandbox.
+/// Whether the kernel refused a mark, as in a sandbox.
 static CANNOT_MARK: AtomicBool = AtomicBool::new(false);
 
 /// The registry's knowledge of a descriptor.
@@ -418,19 +418,19 @@ struct Entry {
     known: Known,
 }
 
-/// By what a file of ours is known.
+/// By what a file of ours is recognised.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// By the mark.
     Marked,
-    /// By its device, and its number there: memfds, and others where the kernel takes no marks.
+    /// By its device and inode: memfds, and all files where the kernel takes no marks.
     File { device: u64, inode: u64 },
     /// By nothing. It is never closed in children.
     Not,
 }
 
 impl Known {
-    /// Marks a file.
+    /// Marks a file; by its device and inode if the kernel takes no mark.
     fn mark(fd: impl AsFd) -> Known {
         if fcntl_signal(fd.as_fd(), F_SETSIG, MARK) == 0 && fcntl_signal(fd.as_fd(), F_GETSIG, 0) == MARK {
             return Known::Marked;
@@ -439,12 +439,12 @@ impl Known {
         Known::number(fd.as_fd())
     }
 
-    /// By the device and the number there.
+    /// By its device and inode.
     fn number(fd: BorrowedFd<'_>) -> Known {
         file(fd).map_or(Known::Not, |(device, inode)| Known::File { device, inode })
     }
 
-    /// Whether a number leads to the file of which this is known. One system call.
+    /// Whether a descriptor number still leads to the known file. One system call.
     fn is_still(self, fd: BorrowedFd<'_>) -> bool {
         match self {
             Known::Marked => fcntl_signal(fd, F_GETSIG, 0) == MARK,
@@ -459,15 +459,15 @@ fn file(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Sets or gets the signal of a file; negative if that fails.
+/// Sets or gets the signal of a file. Negative if that fails.
 fn fcntl_signal(fd: BorrowedFd<'_>, command: c_int, signal: c_int) -> c_int {
     // SAFETY: both commands take an integer or nothing, and access no memory. If the number is closed, the kernel says so.
     unsafe { fcntl(fd.as_raw_fd(), command, signal) }
 }
 
-/// Closes a descriptor if it is still what was known of it.
+/// Closes a descriptor if its number still leads to the known file.
 fn leave_descriptor(fd: RawFd, known: Known) {
-    // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
+    // SAFETY: the borrow lasts for one call that only asks about the number. If it is closed, the kernel says so.
     let is_ours = known.is_still(unsafe { BorrowedFd::borrow_raw(fd) });
     if is_ours && !matches!(known, Known::Not) {
         // SAFETY: the number is open, and still that of the `Descriptor` that was entered here. Its life is over, so it does not close
@@ -476,7 +476,7 @@ fn leave_descriptor(fd: RawFd, known: Known) {
     }
 }
 
-/// Puts private memory of zeros where nothing is.
+/// Maps private memory of zeros at an address where nothing is mapped.
 fn fill(base: *mut c_void, bytes: usize) {
     let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: with this flag the new mapping replaces none. A kernel that does not know the flag may take another place.
@@ -489,7 +489,7 @@ fn fill(base: *mut c_void, bytes: usize) {
     }
 }
 
-/// Nobody forks while this is held.
+/// Locks the registry. No other thread forks while this is held.
 pub(crate) fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -497,7 +497,7 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { is_watching: false, descriptors: BTreeMap::new(), last: 0, mappings: BTreeMap::new() });
 
-/// A page of zeros that is of zeros again in children.
+/// A page of zeros that the kernel zeroes again in children.
 fn wiped_page() -> Option<*mut c_void> {
     let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -508,7 +508,7 @@ fn wiped_page() -> Option<*mut c_void> {
     Some(page)
 }
 
-/// What the forking thread holds from before a fork until after it.
+/// The lock that the forking thread holds from before a fork until after it.
 struct Held(UnsafeCell<Option<MutexGuard<'static, Registry>>>);
 
 // SAFETY: only a thread that holds the registry's lock uses it.
@@ -532,7 +532,7 @@ extern "C" fn in_the_child() {
     let registry = unsafe { (*HELD.0.get()).take() };
     // SAFETY: as in `Life::current`.
     if let Some(word) = unsafe { CURRENT.load(Ordering::Relaxed).as_ref() } {
-        word.store(false, Ordering::Relaxed); // as the kernel has done if it could
+        word.store(false, Ordering::Relaxed); // the kernel did so already where it can
     }
     if let Some(mut registry) = registry {
         registry.leave();
@@ -556,16 +556,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memfd_is_closed_though_a_peer_took_its_mark_away() {
+    fn a_memfd_is_closed_although_a_peer_removed_its_mark() {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let given = Descriptor::make_memfd(|| rustix::fs::memfd_create("weft-test", flags)).expect("a memfd");
-        // What a peer gets has the same open file.
+        // A peer's descriptor has the same open file.
         let peers = rustix::io::dup(&given).expect("a copy");
         assert_eq!(fcntl_signal(peers.as_fd(), F_SETSIG, 0), 0);
         assert!(given.is_ours());
         let number = given.as_fd().as_raw_fd();
         drop(given);
-        // SAFETY: the borrow lasts for one call that only asks what the number is. If it is closed, the kernel says so.
+        // SAFETY: the borrow lasts for one call that only asks about the number. If it is closed, the kernel says so.
         let now = file(unsafe { BorrowedFd::borrow_raw(number) });
         assert_ne!(now, file(peers.as_fd()), "it is still open");
     }

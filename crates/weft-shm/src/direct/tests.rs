@@ -186,8 +186,8 @@ fn an_access_that_ends_while_the_owner_waits_is_made() {
     assert!(was_made, "the owner waited 100 ms in vain, 10 times");
 }
 
-/// A peer that is stopped in the middle of an access does not delay the owner for long, and its later writes reach nobody. The old bytes take
-/// no memory.
+/// A peer that is stopped in the middle of an access does not delay the owner for long, and its later writes reach nobody. The old bytes
+/// take no memory.
 #[test]
 fn a_peer_that_stays_in_an_access_is_left_with_the_old_bytes() {
     // More than one piece of the copy.
@@ -333,8 +333,8 @@ fn a_peer_let_go_in_an_access_writes_nothing_after_a_withdrawal() {
 /// Mappings that a writer gets at a time, each with a word of its own.
 const BATCH: u64 = 200;
 
-/// Withdraws this many mappings one after the other, while another thread writes to all of them in turn without a pause. Returns the number
-/// of late writes: words that changed after their withdrawal.
+/// Withdraws this many mappings one after the other, while another thread writes to all of them in turn without a pause. Returns how many
+/// late writes there were: words that changed after their withdrawal.
 fn late_writes(rounds: u64, write: impl Fn(&Remote, u64, u64) -> bool + Sync) -> usize {
     let (written, mut late, mut in_use) = (AtomicU64::new(0), 0, 0);
     let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Remote>>(1);
