@@ -1,18 +1,18 @@
-//! Memory that the program lends for as long as an operation lasts: what C interfaces send from and receive into.
+//! Memory that the program lends for as long as an operation lasts: the buffers that C interfaces send from and receive into.
 //!
-//! It is an address and a length. The caller who makes one promises what the compiler cannot see. Nothing here refers to the memory
-//! for longer than a call.
+//! Lent memory is an address and a length. The caller that lends it promises what the compiler cannot check. No reference to the memory
+//! outlives a call.
 
 use std::ptr::NonNull;
 
-/// Bytes of the program's, lent to be read: what is sent.
+/// Bytes that the program lends for reading: to send them.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Lent {
     start: NonNull<u8>,
     len: usize,
 }
 
-/// Bytes of the program's, lent to be written: where something is received.
+/// Bytes that the program lends for writing: to receive into them.
 #[derive(PartialEq, Eq, Debug)]
 pub struct LentMut {
     start: NonNull<u8>,
@@ -82,7 +82,7 @@ impl LentMut {
         (LentMut { start: self.start, len: at }, LentMut { start: rest, len: self.len - at })
     }
 
-    /// Where an offset is, if there is room for `len` bytes.
+    /// The address of an offset, if there is room for `len` bytes.
     pub(crate) fn room(&mut self, at: usize, len: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(len)?;
         // SAFETY: `at` is at most `self.len`, within the lent bytes or just behind them.
@@ -102,7 +102,7 @@ impl LentMut {
     }
 }
 
-/// What lies in an allocation is no longer than `isize::MAX`; of nothing nothing is lent.
+/// An allocation has at most `isize::MAX` bytes. No bytes, or a null pointer, become an empty range.
 fn bounded(start: *mut u8, len: usize) -> (NonNull<u8>, usize) {
     match NonNull::new(start) {
         Some(start) if len > 0 => (start, len.min(isize::MAX as usize)),
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_is_split_into_two_that_are_written_apart() {
+    fn lent_memory_is_split_into_two_parts_that_are_written_apart() {
         let mut memory = [0u8; 5];
         // SAFETY: `memory` outlives it and is not looked at before all of it is dropped.
         let lent = unsafe { LentMut::new(memory.as_mut_ptr(), 5) };

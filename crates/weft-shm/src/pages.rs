@@ -1,11 +1,12 @@
 //! Memory that goes to a socket page by page, without a copy: [`Pages`].
 //!
-//! The kernel refers to the pages until the packets in them were received, or sent by the hardware, and nobody says when that is. Two things follow. Who
-//! changes them before that changes the packets: a checksum tells. And they must not become anything else of the process, whose bytes would
-//! then be sent: so they are mapped for this alone, and unmapped when they are dropped, which leaves the kernel its pages as they were.
+//! The kernel refers to the pages until the packets in them were received, or sent by the hardware, and does not say when that is. Two
+//! things follow. Changing the pages before that changes the packets, which a checksum detects. And the process must not reuse the pages
+//! for other data, which would then be sent. So they are mapped for this use alone, and unmapped when they are dropped, which leaves the
+//! kernel's pages as they were.
 //!
-//! The pages are those of a memfd that nobody else has: of a file the kernel hands pages over with one call (`sendfile`), and of other memory with two,
-//! by way of a pipe (`vmsplice`, `splice`).
+//! The pages are those of a memfd that no other process has. The kernel sends pages of a file with one call (`sendfile`); other memory
+//! would need two, by way of a pipe (`vmsplice`, `splice`).
 
 use crate::fork::Descriptor;
 use crate::sys::make_file;
@@ -29,7 +30,7 @@ use std::sync::OnceLock;
 pub struct Pages {
     base: NonNull<u8>,
     bytes: usize,
-    /// What they are of. `None` where the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
+    /// The memfd of the pages. `None` if the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
     file: Option<Descriptor>,
 }
 
@@ -39,7 +40,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// So many bytes, all zero. Without memory for them the process ends, as with the heap's.
+    /// This many bytes, all zero. Without memory for them the process aborts, as it does when the heap is exhausted.
     pub fn zeroed(bytes: usize) -> Pages {
         let Ok(layout) = Layout::array::<u8>(bytes.max(1)) else {
             std::alloc::handle_alloc_error(Layout::new::<u8>());
@@ -61,7 +62,7 @@ impl Pages {
         }
     }
 
-    /// Whether the kernel is one that sends pages as they are.
+    /// Whether the kernel sends pages without a copy.
     pub fn are_sent() -> bool {
         static SUPPORTED: OnceLock<bool> = OnceLock::new();
         *SUPPORTED.get_or_init(|| {
@@ -70,16 +71,16 @@ impl Pages {
         })
     }
 
-    /// Whether these can be [sent](Pages::send).
+    /// Whether these pages can be [sent](Pages::send).
     pub fn can_be_sent(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Sends a part of them to whom a datagram socket is connected to, as one datagram, which the socket may have cut. One system call, which
-    /// does not block if the socket does not.
+    /// Sends a part of them to the peer of a connected datagram socket. It is one datagram, which the socket may cut into several (UDP
+    /// segmentation). One system call, which does not block if the socket does not.
     ///
     /// # Errors
-    /// What the kernel says; `OPNOTSUPP` if it does not send them as they are, `IO` if it took a part.
+    /// What the kernel says; `OPNOTSUPP` if these pages cannot be sent without a copy, `IO` if the kernel took only a part.
     pub fn send(&self, socket: BorrowedFd<'_>, part: Range<usize>) -> Result<(), Errno> {
         let Some(file) = self.file.as_ref().filter(|_| part.end <= self.bytes) else { return Err(Errno::OPNOTSUPP) };
         let sent = retry_on_intr(|| {
@@ -124,7 +125,7 @@ impl Drop for Pages {
 /// Pages of this process that have a file. Each takes a descriptor, of which the program has few and wants some itself.
 static FILES: AtomicU32 = AtomicU32::new(0);
 
-/// Most of them. What is in other pages is copied.
+/// The most pages with a file. The kernel copies what is sent from others.
 const FILES_MOST: u32 = 64;
 
 /// A file for pages, if they are sent and there may be one more.
@@ -140,7 +141,7 @@ fn take_file(bytes: usize) -> Option<Descriptor> {
     file
 }
 
-/// The first kernel that takes the pages of a datagram to be cut as they are (MSG_SPLICE_PAGES).
+/// The first kernel that sends a datagram to be cut without copying its pages (MSG_SPLICE_PAGES).
 const KERNEL: (u32, u32) = (6, 5);
 
 /// The first two numbers of a kernel's release.
@@ -156,7 +157,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// Tests that need a descriptor, or take all: one at a time.
+    /// Tests that need a descriptor, or take all of them, run one at a time.
     fn alone() -> MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
         ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_pages_comes_though_they_are_dropped_before_it_is_received() {
+    fn bytes_of_pages_arrive_although_the_pages_are_dropped_before() {
         let _alone = alone();
         let (a, b) = (UdpSocket::bind("127.0.0.1:0").expect("a"), UdpSocket::bind("127.0.0.1:0").expect("b"));
         a.connect(b.local_addr().expect("bound")).expect("connects");
@@ -189,7 +190,7 @@ mod tests {
         pages.send(a.as_fd(), 0..50_000).expect("sends");
         let expected = pages.as_ref().to_vec();
         drop(pages);
-        // What takes the place of its mapping is not what is sent.
+        // The mapping that takes its place is not sent.
         let other = Pages::zeroed(50_000);
         let got = b.recv(&mut buffer).expect("comes");
         assert_eq!(buffer[..got], expected);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_have_a_descriptor() {
+    fn only_files_most_pages_have_a_descriptor() {
         let _alone = alone();
         let mut all: Vec<Pages> = (0..=FILES_MOST).map(|_| Pages::zeroed(4096)).collect();
         let count = || all.iter().filter(|pages| pages.can_be_sent()).count();
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_reached_is_told_of_and_nothing_blocks() {
+    fn a_socket_without_a_peer_and_a_range_outside_are_errors() {
         let _alone = alone();
         let a = UdpSocket::bind("127.0.0.1:0").expect("a");
         let pages = Pages::zeroed(4096);

@@ -1,7 +1,7 @@
-//! Bytes that are read in the memory of another process straight into a [`Window`]: one copy.
+//! Pulls: bytes read from the memory of another process straight into a [`Window`], with one copy.
 //!
-//! The kernel decides whether this process may (process_vm_readv(2)). A process can let a read of its memory take as long as it wants, with
-//! a page that a file system or a thread of its own serves, so this is for processes that can be trusted.
+//! The kernel decides whether this process may (process_vm_readv(2)). A process can make a read of its memory take as long as it wants, by
+//! a page that its own file system or thread serves. So pull only from processes that can be trusted.
 
 use crate::window::{last_piece, store_last, Window};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ pub struct PullFrom {
     pub len: usize,
     /// The address of a word there.
     pub proof_at: u64,
-    /// What the word is as long as the process is the one that is meant and has the bytes.
+    /// The value of that word. A process that has given the bytes up, or another process under the same number, has another value there.
     pub proof: u64,
 }
 
@@ -42,16 +42,17 @@ pub enum PullError {
 weft_wire::debug_says_display!(PullError);
 
 impl Window {
-    /// Copies bytes of another process into it. They are stored in any order, but the last aligned word last, with release, and only if the
-    /// proof is right when all others are stored: a reader that sees it sees all of them. Blocks for as long as the kernel reads.
+    /// Copies bytes of another process into it. They are stored in any order, except the last aligned word: it is stored last, with
+    /// release, and only if the proof is right once all other bytes are stored. A reader that sees it sees all bytes. Blocks for as long
+    /// as the kernel reads.
     ///
     /// # Errors
-    /// [`PullError`]. Some bytes may have been stored then, but not the last word. If the process is another one under the same number, some
-    /// may be its bytes.
+    /// [`PullError`]. Some bytes may have been stored then, but not the last word. They may be bytes of another process under the same
+    /// number.
     #[doc(hidden)] // users of weft need not know the types
     pub fn pull(&self, at: u64, from: PullFrom) -> Result<(), PullError> {
         if self.is_whole {
-            // There may be nothing at these addresses, and the last word is stored by this process.
+            // The addresses may not be mapped, and this process stores the last word itself.
             return Err(PullError::Unreadable);
         }
         let PullFrom { process, address, len, proof_at, proof } = from;
@@ -74,7 +75,7 @@ impl Window {
     }
 }
 
-/// Reads bytes of another process, in one call, so that all are of the same life of it.
+/// Reads bytes of another process in one call, so that all come from the same process.
 ///
 /// # Safety
 /// The places here must be writable, and behind no reference that others use.
@@ -174,7 +175,7 @@ mod tests {
 
     /// A reader that sees the last word of a pull sees all of it.
     #[test]
-    fn who_sees_the_last_word_of_a_pull_sees_all() {
+    fn a_reader_that_sees_the_last_word_of_a_pull_sees_all_bytes() {
         const BYTES: usize = 4096;
         const ROUNDS: u64 = 5_000;
         if !may_read() {

@@ -1,8 +1,8 @@
-//! The whole address space of this process, at addresses that others choose: a bad one is refused, and ends nobody.
+//! Access to the whole address space of this process, at addresses that peers choose. A bad address is refused and kills no process.
 //!
 //! The kernel copies the bytes (process_vm_readv(2), process_vm_writev(2) on the process itself). Where nothing is mapped, or where the
-//! mapping does not allow it, it says so, and there is no signal. A write of more than a page could stop in the middle, so the kernel is
-//! asked first whether all of it can be written (madvise(2), `MADV_POPULATE_WRITE`).
+//! mapping does not allow the access, the call fails, and there is no signal. A write over a page border could stop in the middle, so the
+//! kernel is asked first whether all of it can be written (madvise(2), `MADV_POPULATE_WRITE`).
 
 use crate::window::last_piece;
 use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
@@ -16,10 +16,10 @@ use std::sync::atomic::{fence, Ordering};
 /// How often a call that a signal interrupted is made again.
 const TRIES: u32 = 16;
 
-/// Whether the kernel lets this process do all of it.
+/// Checks that the kernel lets this process use all the calls that this module needs.
 ///
 /// # Errors
-/// Why not: a filter of system calls forbids it, or Linux is older than 5.14.
+/// Why not: a filter of system calls forbids one, or Linux is older than 5.14.
 pub(crate) fn check() -> io::Result<()> {
     let word = Box::new(std::cell::UnsafeCell::new(7u64));
     let at = word.get().expose_provenance();
@@ -42,8 +42,8 @@ pub(crate) fn read(at: usize, to: &mut [u8]) -> bool {
     read
 }
 
-/// Copies bytes to an address in ascending order, the last aligned word last. False, and nothing was copied, if they cannot all be
-/// written; some may have been copied if the program changes the mapping meanwhile.
+/// Copies bytes to an address in ascending order, the last aligned word last. False if they cannot all be written: then nothing was copied,
+/// unless the program changed the mapping meanwhile.
 pub(crate) fn write(at: usize, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return true;
@@ -57,7 +57,7 @@ pub(crate) fn write(at: usize, bytes: &[u8]) -> bool {
     if !put(at, body) {
         return false;
     }
-    // Between the two there is a system call besides, but that is no promise.
+    // The system call in between orders the two stores as well, but nobody promises that.
     fence(Ordering::Release);
     put(at + body.len(), last)
 }
@@ -67,7 +67,7 @@ fn put(at: usize, bytes: &[u8]) -> bool {
     bytes.is_empty() || process_vm_writev(Pid::this(), &[IoSlice::new(bytes)], &[to]) == Ok(bytes.len())
 }
 
-/// Whether all of these bytes can be written now. Their pages are there then.
+/// Whether all of these bytes can be written now. Allocates their pages.
 pub(crate) fn is_writable(at: usize, len: usize) -> bool {
     (0..TRIES).map(|_| populate(at, len)).find(|done| !matches!(done, Err(Errno::INTR | Errno::AGAIN))) == Some(Ok(()))
 }
@@ -76,7 +76,7 @@ fn populate(at: usize, len: usize) -> Result<(), Errno> {
     let page = rustix::param::page_size();
     let first = at / page * page;
     let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)).ok_or(Errno::FAULT)?;
-    // SAFETY: this advice has the pages be there, as a write to them would, and changes no byte. Of what is not mapped the kernel says so.
+    // SAFETY: this advice allocates the pages, as a write to them would, and changes no byte. For addresses that are not mapped it fails.
     unsafe { madvise(with_exposed_provenance_mut(first), end - first, Advice::LinuxPopulateWrite) }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Nothing where the kernel does not allow it: a filter forbids the calls, or it is older than Linux 5.14.
+    /// `None` where the kernel does not allow it: a filter forbids the calls, or it is older than Linux 5.14.
     fn whole() -> Option<Window> {
         // SAFETY: the tests access nothing by it but what they mapped for that.
         let window = unsafe { Window::whole_address_space() };
@@ -163,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_not_all_can_be() {
+    fn a_write_that_does_not_fit_writes_nothing() {
         let Some(window) = whole() else { return };
         let pages = Pages::new();
         for (first, len) in [(2, 1), (3, 1), (4, 1), (2, page() + 1), (3, 2 * page())] {
             assert!(!window.write(pages.at(first, 0), &vec![1; len]), "{len} in page {first}");
         }
-        // Over a border, from where it is allowed.
+        // Over a border, from a page that can be written.
         for len in [9, 16, page(), page() + 9] {
             let at = pages.at(2, 8 - len as isize);
             assert!(!window.write(at, &vec![1; len]), "{len}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn reads_of_unreadable_bytes_are_refused() {
         let Some(window) = whole() else { return };
         let pages = Pages::new();
         let mut bytes = vec![0; 2 * page()];

@@ -1,8 +1,8 @@
 //! Memory that peers may be given access to: a region's bytes, weft's own or lent by the program.
 //!
 //! Others read and write it at any time: peers, and other threads of the program by raw pointers and atomics. So it is never behind a
-//! reference. Bytes are copied in and out by volatile accesses in ascending order, as `foreign` explains; a word that programs may poll
-//! is stored by one atomic store, and atomic operations are the processor's.
+//! reference. Bytes are copied in and out by volatile accesses in ascending order, as `foreign` explains. A word that programs may poll
+//! is stored by one atomic store, and atomic operations are those of the processor.
 
 use crate::direct::{Offer, Offered, Ticket};
 use crate::whole;
@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// Bytes of a region. Clones are the same bytes, and memory of weft's own lives as long as one of them. In a forked child that memory is
-/// not there: nothing is within it.
+/// Bytes of a region. Clones share the same bytes. weft's own memory lives as long as one of the clones; it is not mapped in a forked
+/// child, where every access is refused.
 ///
 /// ```
 /// use weft_shm::Window;
@@ -29,16 +29,16 @@ use std::sync::Arc;
 pub struct Window {
     base: NonNull<u8>,
     len: usize,
-    /// What keeps the memory, if it is weft's.
+    /// Keeps the memory mapped, if it is weft's.
     memory: Option<Arc<Offered>>,
-    /// Offsets are addresses; each access asks the kernel. See [`whole`].
+    /// Offsets are addresses, and the kernel makes each access. See [`whole`].
     pub(crate) is_whole: bool,
 }
 
 // SAFETY: a window is an address and a length. Memory of weft's own stays mapped while a window lives, and `Window::lend` demands that
 // lent memory can be used from any thread. All accesses are volatile or atomic.
 unsafe impl Send for Window {}
-// SAFETY: as above; all accesses through a shared reference are volatile or atomic, and made to happen at the same time as others.
+// SAFETY: as above; all accesses through a shared reference are volatile or atomic, and permit others at the same time.
 unsafe impl Sync for Window {}
 
 impl Window {
@@ -72,13 +72,13 @@ impl Window {
     /// (libfabric's `FI_MR_BASIC`, Split-C's global pointers). No address kills the process. What is not mapped, or cannot be written,
     /// is not within the window.
     ///
-    /// The kernel makes the copies, so each access costs a system call or three. The last word of a write is stored last, in one piece
-    /// as far as the kernel does that. If the program unmaps or protects memory during a write there, a part of what is refused may be
-    /// stored.
+    /// The kernel makes the copies, so each access costs one to three system calls. The last word of a write is stored last, in one piece
+    /// as far as the kernel does that. If the program unmaps or protects memory during a write there, the write may be refused with a
+    /// part of it stored.
     ///
     /// # Safety
-    /// Until the last clone of the value is dropped, whoever accesses bytes by it keeps to such as [`Window::lend`] might lend: those
-    /// that the program accesses by raw pointers and atomics alone. Nothing checks that: whoever may write anywhere can do anything. The
+    /// Until the last clone of the value is dropped, all accesses by it are to bytes that [`Window::lend`] could lend: those that the
+    /// program accesses by raw pointers and atomics alone. Nothing checks that: a peer that may write anywhere can do anything. The
     /// program does not unmap or protect memory while an atomic operation changes a word there.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Window {
         Ok(Window { base: NonNull::dangling(), len: usize::MAX, memory: None, is_whole: true })
     }
 
-    /// Lends bytes for good: they stay as long as the process. As lent memory, nobody else can map them.
+    /// Lends bytes for good: they stay allocated as long as the process lives. As with all lent memory, no other process can map them.
     #[must_use]
     pub fn leaked(bytes: Box<[u8]>) -> Window {
         let bytes = Box::leak(bytes);
@@ -107,8 +107,8 @@ impl Window {
         self.len == 0
     }
 
-    /// The first byte. Peers may write any byte at any time: use the pointer for volatile and atomic accesses, and make no reference of
-    /// it. Valid while a clone of the window lives, but not in a forked child. Null for the whole address space.
+    /// The address of the first byte. Peers may write any byte at any time: use the pointer for volatile and atomic accesses, and make no
+    /// reference of it. Valid while a clone of the window lives, but not in a forked child. Null for the whole address space.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         match self.is_whole {
@@ -124,7 +124,7 @@ impl Window {
     }
 
     /// Offers `len` bytes from `at` to a process of the trusted class, which then can map them. `None` if they are not all within the
-    /// window, the memory is lent, there are too many offers, or the kernel lacks something for it: then there are messages alone.
+    /// window, the memory is lent, there are too many offers, or the kernel lacks something for it. Then the peer must send messages.
     #[doc(hidden)] // users of weft need not know the types
     #[must_use]
     pub fn offer(&self, at: u64, len: u64) -> Option<(Ticket, Offer)> {
@@ -133,8 +133,9 @@ impl Window {
     }
 
     /// Withdraws offers. When this returns, nobody reads or writes the memory by them, nor by those that were [let go](Window::let_go).
-    /// Blocks for some microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this memory end, and this process has a copy of it
-    /// from then on, at the same address. What another thread of this process writes there during the copying may be lost.
+    /// Blocks for some microseconds, and up to 200 ms if a peer was stopped or killed in the middle of an access: then all offers of this
+    /// memory end, and this process has a copy of it from then on, at the same address. Bytes that another thread of this process writes
+    /// there during the copying may be lost.
     #[doc(hidden)]
     pub fn withdraw(&self, tickets: &[Ticket]) {
         if let Some(memory) = &self.memory {
@@ -150,21 +151,21 @@ impl Window {
         }
     }
 
-    /// Whether an offer has not ended.
+    /// Whether an offer is still open.
     #[doc(hidden)]
     #[must_use]
     pub fn is_offered(&self, ticket: Ticket) -> bool {
         self.memory.as_ref().is_some_and(|memory| memory.is_offered(ticket))
     }
 
-    /// Offers of this memory that have not ended.
+    /// How many offers of this memory are open.
     #[must_use]
     pub fn offers(&self) -> usize {
         self.memory.as_ref().map_or(0, |memory| memory.offers())
     }
 
-    /// Whether these bytes are within it and can be changed now. Another answer than for [`Window::is_word`] has the [whole address
-    /// space](Window::whole_address_space) alone.
+    /// Whether these bytes are within it and can be changed now. Bytes within a window always can, except in the [whole address
+    /// space](Window::whole_address_space), where the kernel is asked.
     #[must_use]
     pub fn can_be_changed(&self, at: u64, len: u64) -> bool {
         let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(len)) else { return false };
@@ -189,7 +190,7 @@ impl Window {
         (end <= self.len).then(|| unsafe { self.base.as_ptr().add(at) })
     }
 
-    /// Copies bytes out of it. False if they are not all within it; what `to` has then is not said.
+    /// Copies bytes out of it. False if they are not all within it; the contents of `to` are then unspecified.
     pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let Some(from) = self.at(at, to.len()) else { return false };
         if self.is_whole {
@@ -200,8 +201,8 @@ impl Window {
         true
     }
 
-    /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees it sees all of
-    /// them. False, and nothing was copied, if they are not all within it.
+    /// Copies bytes into it in ascending order. The last aligned word is stored last, with release: a reader that sees this word sees all
+    /// bytes. False, with nothing copied, if they are not all within it.
     #[inline]
     pub fn write(&self, at: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.at(at, bytes.len()) else { return false };
@@ -214,14 +215,14 @@ impl Window {
         true
     }
 
-    /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
+    /// Whether the word of 1, 2, 4 or 8 bytes at `at` is within it and aligned.
     #[must_use]
     pub fn is_word(&self, at: u64, bytes: usize) -> bool {
         self.at(at, bytes).is_some_and(|word| matches!(bytes, 1 | 2 | 4 | 8) && word.addr() % bytes == 0)
     }
 
-    /// Changes the word of 1, 2, 4 or 8 bytes there in one step, and returns the old value. `change` returns none to leave the word as it is,
-    /// and may be called more than once. `None` if there is [no such word](Window::is_word).
+    /// Changes the word of 1, 2, 4 or 8 bytes at `at` atomically, and returns the old value. `change` returns `None` to leave the word as
+    /// it is, and may be called more than once. Returns `None` if there is [no such word](Window::is_word).
     pub fn update(&self, at: u64, bytes: usize, mut change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         if !self.is_word(at, bytes) {
             return None;
@@ -230,8 +231,8 @@ impl Window {
         if self.is_whole && !whole::is_writable(word.addr(), bytes) {
             return None;
         }
-        // SAFETY: the word is within the window, whose memory can be read and written, and aligned. In the whole address space it could be
-        // a moment ago, and the program vouches that it still can.
+        // SAFETY: the word is aligned and within the window, whose memory can be read and written. In the whole address space that was so a
+        // moment ago, and the caller of `whole_address_space` vouches that it still is.
         Some(unsafe { update(word, bytes, &mut change) })
     }
 }
@@ -240,7 +241,7 @@ impl Window {
 /// `word` must be readable and writable for 1, 2, 4 or 8 bytes, whichever is said, and aligned to them.
 #[inline]
 pub(crate) unsafe fn update(word: *mut u8, bytes: usize, change: &mut dyn FnMut(u64) -> Option<u64>) -> u64 {
-    /// The same for words of one type.
+    /// Changes a word of one type.
     macro_rules! updated {
         ($atomic:ty, $integer:ty) => {{
             // SAFETY: the caller vouches for the word.
@@ -273,7 +274,7 @@ pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
             crate::foreign::copy(from.add(head), to.add(head), len - head);
         }
     }
-    // What is loaded behind this is not older than the bytes.
+    // Later loads are not older than the bytes.
     fence(Ordering::Acquire);
 }
 
@@ -282,7 +283,7 @@ pub(crate) unsafe fn read(from: *const u8, to: *mut u8, len: usize) {
 /// any time. The two must not overlap.
 #[inline]
 pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
-    // A few whole words, as most programs write them by themselves.
+    // A few whole words are the most common write.
     if (to.addr() | len) % 8 == 0 && (1..=WORDS_MOST).contains(&len) {
         // SAFETY: as the caller says; the words are aligned.
         return unsafe { write_words(from, to, len) };
@@ -291,7 +292,7 @@ pub(crate) unsafe fn write(from: *const u8, to: *mut u8, len: usize) {
     unsafe { write_any(from, to, len) };
 }
 
-/// Bytes that are written word by word.
+/// The most bytes that are written word by word.
 const WORDS_MOST: usize = 64;
 
 /// # Safety
@@ -376,13 +377,13 @@ pub(crate) unsafe fn store_last(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// How stores are made that become visible in turn. x86-64 does so by itself.
+/// The ordering of stores that must become visible in their order. x86-64 keeps that order by itself.
 const IN_TURN: Ordering = if cfg!(target_arch = "x86_64") { Ordering::Relaxed } else { Ordering::Release };
 
 /// # Safety
 /// `to` must be writable; others may read and write it at any time.
 unsafe fn store_byte(to: *mut u8, byte: u8) {
-    // SAFETY: as the caller says. A volatile store stays behind those before it; elsewhere than on x86-64 the processor is told, too.
+    // SAFETY: as the caller says. The compiler keeps the order of volatile stores; only x86-64 keeps it, too, without a release store.
     unsafe {
         match cfg!(target_arch = "x86_64") {
             true => to.write_volatile(byte),
@@ -396,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaked_bytes_are_the_windows_and_nobody_else_can_map_them() {
+    fn leaked_bytes_belong_to_the_window_and_no_other_process_can_map_them() {
         let window = Window::leaked(vec![7; 10].into());
         let mut bytes = [0; 10];
         assert!(window.write(2, &[1, 2]) && window.read(0, &mut bytes) && !window.read(1, &mut bytes));
@@ -481,7 +482,7 @@ mod tests {
 
     /// A reader that sees the last word of a write sees all of it. The bytes become visible in ascending order.
     #[test]
-    fn who_sees_the_last_word_sees_all() {
+    fn a_reader_that_sees_the_last_word_sees_all_bytes() {
         use std::sync::atomic::AtomicBool;
         const BYTES: usize = 1000;
         const ROUNDS: u64 = 20_000;
