@@ -1,8 +1,8 @@
-//! When a datagram came to this host, which may be long before somebody received it. The kernel notes it as the datagram comes from the
-//! interface, once somebody has asked.
+//! When a datagram came to this host, which may be long before a process received it. Once a process has asked for such times, the kernel
+//! notes them as datagrams come from the interface.
 //!
-//! By a call of its own (`SIOCGSTAMPNS`), not as control data: so it costs nothing where nobody asks. Whoever receives control data anyway has it
-//! there, and asks [`age_at`].
+//! The time is read by a call of its own (`SIOCGSTAMPNS`), so it costs nothing where nobody asks. Callers that receive control data anyway
+//! find the time there, and use [`age_at`].
 
 use rustix::fd::BorrowedFd;
 use rustix::ioctl::{self, Getter};
@@ -12,10 +12,10 @@ use std::time::Duration;
 /// `_IOR(0x89, 7, long long[2])`: when the last datagram came, as `struct __kernel_timespec`.
 const WHEN: ioctl::Opcode = ioctl::opcode::read::<[i64; 2]>(0x89, 7);
 
-/// How long ago the datagram that was received last through this socket came to this host. `None` if the kernel does not tell, or if one
-/// of the two is of another time than the other, as when the clock was set. Does not block.
+/// How long ago the datagram that was last received through this socket came to this host. `None` if the kernel does not say, or if that
+/// time is in the future because the clock was set. Does not block.
 ///
-/// The first call switches it on; of what came before, the kernel says that it came just now.
+/// The first call has the kernel note times; a datagram that came before that seems to have come just now.
 pub fn age_of_last(socket: BorrowedFd<'_>) -> Option<Duration> {
     // SAFETY: `struct __kernel_timespec` is two words of 64 bits on every architecture, and the request has their size in it.
     let request = unsafe { Getter::<WHEN, [i64; 2]>::new() };
@@ -24,8 +24,8 @@ pub fn age_of_last(socket: BorrowedFd<'_>) -> Option<Duration> {
     age_at(Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?))
 }
 
-/// How long ago a datagram came of which the kernel said when it did (`SO_TIMESTAMPNS`). `None` if that is in the future, as when the clock was
-/// set.
+/// How long ago a datagram came, by the time that the kernel gave for it (`SO_TIMESTAMPNS`). `None` if that time is in the future because
+/// the clock was set.
 pub fn age_at(at: Duration) -> Option<Duration> {
     let now = clock_gettime(ClockId::Realtime);
     Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?).checked_sub(at)
@@ -39,7 +39,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn what_lay_there_is_older_than_what_came_just_now() {
+    fn a_datagram_that_waited_is_older_than_one_that_came_just_now() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();
         let there = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut buffer = [0; 8];
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_tells_nothing() {
+    fn a_file_that_is_no_socket_has_no_age() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(age_of_last(file.as_fd()), None);
     }

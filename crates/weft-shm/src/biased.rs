@@ -1,13 +1,13 @@
-//! A value that one thread uses all the time and another now and then.
+//! Biased locking: a value that one thread uses all the time and another now and then.
 //!
-//! An ordinary lock would cost its owner two locked operations for every use, 5 to 10 ns, though nobody else wants it. Here
-//! the owner stores that it is inside, keeps the compiler from changing the order, and looks whether a visitor wants in. The
-//! visitor says so, issues a [`crate::barrier`], which takes effect between two instructions of the owner, and looks whether
-//! the owner is inside. So at least one of the two sees the other: the owner then waits, the visitor goes away. (Known as
-//! biased locking; the owner's side is Dekker's with the fence moved to the other.)
+//! An ordinary lock would cost the owner two locked operations for each use, 5 to 10 ns, even when nobody else wants the value. Here
+//! the owner stores that it is inside, keeps the compiler from changing the order, and checks whether a visitor wants in. The visitor
+//! stores that it wants in, issues a [`crate::barrier`], which takes effect between two instructions of the owner, and checks whether
+//! the owner is inside. So at least one of the two sees the other: then the owner waits, or the visitor goes away. (This is Dekker's
+//! algorithm with the owner's fence moved to the visitor.)
 //!
-//! An owner is one thread, or one thread after the other (a bundle behind a lock). Which it is, is said when it is made: one
-//! thread is told by its number, which costs nothing to speak of; several take turns by a locked operation for each use.
+//! An owner is one thread, or several threads in turn (a bundle behind a lock). Its constructor decides which: one thread is recognised
+//! by its number, which costs next to nothing; several need a locked operation for each use.
 
 use crate::barrier;
 use crate::fork::{Forked, Life, Own};
@@ -17,9 +17,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What tells this thread from all others that live. Never 0.
+/// A number that no other living thread has. Never 0.
 ///
-/// Its own thread pointer, where the processor's ELF TLS ABI says how to read that: a thread-local in a shared library is a call.
+/// The thread pointer, where the processor's ELF TLS ABI says how to read it: a thread-local in a shared library would cost a call.
 #[inline(always)]
 pub fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -49,9 +49,9 @@ pub fn this_thread() -> usize {
 struct Shared<T> {
     /// The thread that made the owner and is the only one to use it; 0 if others may.
     thread: usize,
-    /// Written by the owner alone. Odd while it is inside; so its changes tell how busy it is.
+    /// Written by the owner alone, and counted up when it comes and when it goes: odd while it is inside.
     uses: AtomicU64,
-    /// A visitor is inside, or looks whether it may be.
+    /// A visitor is inside, or checks whether it may go in.
     is_wanted: AtomicBool,
     /// Held by a visitor, and by an owner that waits for one.
     visit: Mutex<()>,
@@ -71,12 +71,12 @@ struct Shared<T> {
 // before it did. That barriers take effect between two instructions is the kernel's promise, which Rust's model does not know.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The owner's handle; clones are handles to the same value. It may be sent to other threads: there it is of use if it was
-/// made [for several](Owner::of_several_threads).
+/// The owner's handle; clones are handles to the same value. It may be sent to other threads, which can use it only if it was made
+/// [for several](Owner::of_several_threads).
 #[derive(Debug)]
 pub struct Owner<T> {
     shared: Arc<Shared<T>>,
-    /// No reference to it is to be sent, for whoever has one uses it.
+    /// Makes it `!Sync`: two threads with references to one owner could both enter.
     _alone: PhantomData<Cell<()>>,
 }
 
@@ -84,7 +84,7 @@ pub struct Owner<T> {
 #[derive(Debug)]
 pub struct Visitor<T> {
     shared: Arc<Shared<T>>,
-    /// Barriers reach the threads of this process. Without that nobody could know whether the owner is inside.
+    /// Whether barriers reach the threads of this process. Without them a visitor cannot know whether the owner is inside.
     has_barriers: bool,
 }
 
@@ -101,12 +101,12 @@ impl<T> Clone for Visitor<T> {
 }
 
 impl<T> Owner<T> {
-    /// Owned by the thread that makes it.
+    /// A value owned by the thread that makes it.
     pub fn new(value: T) -> Owner<T> {
         Owner::of(value, this_thread())
     }
 
-    /// Owned by whichever thread has a handle: one after the other.
+    /// A value owned by all threads that have a handle, one at a time.
     pub fn of_several_threads(value: T) -> Owner<T> {
         Owner::of(value, 0)
     }
@@ -131,7 +131,7 @@ impl<T> Owner<T> {
     /// Begins a use of the value. Waits for a visitor that is inside, which is rare.
     ///
     /// # Panics
-    /// If it is used already, or belongs to another thread.
+    /// If it is in use already, or belongs to another thread.
     #[inline(always)]
     pub fn enter(&self) -> Inside<'_, T> {
         let shared = &*self.shared;
@@ -188,8 +188,7 @@ impl<T> Drop for Inside<'_, T> {
 }
 
 impl<T> Shared<T> {
-    /// An owner of several threads begins a use: by one operation, so that of two threads one panics and none is inside with
-    /// the other.
+    /// Begins a use by an owner of several threads. A single atomic operation: if two threads enter at once, one of them panics.
     #[inline(never)]
     fn enter_in_turn(&self, uses: u64) {
         assert!(self.thread == 0, "used by a thread that it does not belong to");
@@ -201,22 +200,23 @@ impl<T> Shared<T> {
     #[cold]
     #[inline(never)]
     fn wait_for_the_visitor(&self, uses: u64) {
-        // The visitor is not in a forked child, and will never end.
+        // In a forked child the visitor does not exist, so the wait would never end.
         assert!(!self.life.is_over(), "{Forked}");
-        // Of several threads another one could come in meanwhile: so these stay in, and a visitor that looks now goes away.
+        // An owner of several threads stays inside, because another of its threads could come in meanwhile. A visitor that checks now goes
+        // away.
         let gives_way = self.thread != 0;
         loop {
             if gives_way {
-                // Out, so that a visitor which looks now stays, and one that is to come does not find us waiting for it.
+                // Go out, so that a visitor that checks now may stay.
                 self.uses.store(uses, Ordering::Release);
             }
             let visit = self.visit.lock().unwrap_or_else(PoisonError::into_inner);
             if gives_way {
-                // In while nobody can begin a visit.
+                // Come in again while nobody can begin a visit.
                 self.uses.store(uses.wrapping_add(1), Ordering::SeqCst);
             }
             drop(visit);
-            // SeqCst, with the visitor's: who began since either sees us, or we see it.
+            // SeqCst, as the visitor's store: a visitor that began since then sees that we are inside, or we see that it wants in.
             if !self.is_wanted.load(Ordering::SeqCst) {
                 return;
             }
@@ -230,13 +230,13 @@ impl<T> Visitor<T> {
         self.shared.uses.load(Ordering::Relaxed)
     }
 
-    /// Whether a visit by this thread can come about: not where the kernel gives no barrier, nor while this very thread is inside as the
+    /// Whether a visit by this thread is possible. It is not if the kernel gives no barrier, or while the thread itself is inside as the
     /// owner.
     pub fn may_visit(&self) -> bool {
         self.has_barriers && !(self.shared.thread == this_thread() && self.uses() % 2 == 1)
     }
 
-    /// Uses the value unless its owner does. `None` too if the kernel gives no barrier: then nobody knows.
+    /// Uses the value, unless its owner is inside: then returns `None`. Also `None` if the kernel gives no barrier.
     pub fn try_with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
         let shared = &*self.shared;
         let _visit = shared.visit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,7 +252,7 @@ impl<T> Visitor<T> {
     }
 }
 
-/// A visit, until this is dropped, by a panic too.
+/// Clears `is_wanted` when it is dropped, also by a panic.
 struct Wanted<'a> {
     is_wanted: &'a AtomicBool,
 }
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Two halves of a number that only a use in between could see apart.
+    /// Two numbers that differ only during a use, so a second use at the same time would see it.
     #[derive(Default)]
     struct Halves(u64, u64);
 
@@ -296,7 +296,7 @@ mod tests {
                 })
             })
             .collect();
-        // Threads that end: they once took the barrier away from the cores that they ended on.
+        // Threads that end: the kernel's global barrier would miss the cores that they ended on (see `barrier`).
         let ending = thread::spawn({
             let is_over = is_over.clone();
             move || {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_of_one_thread_is_of_no_use_to_another() {
+    fn an_owner_of_one_thread_panics_in_another() {
         let owner = Owner::new(1);
         assert_eq!(*owner.enter(), 1);
         assert!(thread::spawn(move || *owner.enter()).join().is_err());
@@ -351,7 +351,7 @@ mod tests {
                 thread::spawn(move || {
                     let mut uses = 0;
                     for _ in 0..10_000 {
-                        // Whoever comes while another is inside panics, as it should: here that is told and done with.
+                        // A thread that enters while another is inside panics, as it should; here that is caught.
                         let used = std::panic::AssertUnwindSafe(|| {
                             let mut halves = owner.enter();
                             assert_eq!(halves.0, halves.1);

@@ -1,4 +1,4 @@
-//! What is done when the process ends by `exit`, or by returning from `main`.
+//! Functions that run when the process ends by `exit`, or by returning from `main`.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};

@@ -1,14 +1,14 @@
 //! Shared memory: sealed memfds ([`sys`]), the ring that carries records from one bundle to another ([`ring`]), and the
 //! bells by which a producer tells a consumer of many rings which one to look at ([`bell`]).
-//! Besides, what takes unsafe code elsewhere: [`arrival`], [`pages`].
+//! Besides, code that needs `unsafe` for other reasons, such as [`arrival`] and [`pages`].
 //!
 //! This crate is weft's unsafe island. The unsafe code is in `sys` (system calls that make and map memory), `mem` and `bell` (loads
-//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages`, `pull`, `segment`, `whole` and `window`. The ring is safe code
-//! over the trait [`mem::RingMem`], so that loom explores the very ring that ships. Its only unsafe code reads the payload of a
-//! trusted producer where it lies, and looks at copied words as arguments and bytes.
+//! and stores in that memory), `arrival`, `biased`, `copy`, `direct`, `evict`, `exit`, `foreign`, `fork`, `lent`, `pages`, `pull`,
+//! `rights`, `segment`, `whole` and `window`. The ring is safe code over the trait [`mem::RingMem`], so that loom explores the very ring
+//! that ships. Its only unsafe code reads the payload of a trusted producer in place, and views copied words as arguments and bytes.
 //!
 //! The process on the other side of a mapping is an attacker: geometry, cursors and limits live in private memory, each
-//! foreign word is loaded once and checked, and what fails a check breaks the ring for good.
+//! foreign word is loaded once and checked, and a word that fails its check breaks the ring for good.
 
 pub mod arrival;
 pub mod barrier;

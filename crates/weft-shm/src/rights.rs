@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 const SOL_SOCKET: c_int = 1;
 const SO_PASSRIGHTS: c_int = 83;
 
-/// Has a Unix socket take descriptors, as it does at first, or refuse whoever sends some. A socket that is accepted begins as the one that
-/// listens. Does not block.
+/// Has a Unix socket take descriptors, which is the default, or refuse messages with descriptors. An accepted socket inherits this from
+/// the listening one. Does not block.
 ///
 /// # Errors
 /// `NOPROTOOPT` from a kernel before 6.16, where every Unix socket takes them.

@@ -1,16 +1,16 @@
-//! How users are numbered: as the parent of a process's user namespace does it, so that processes in a container and outside mean the same user
-//! by the same number.
+//! How users are numbered: as in the parent of a process's user namespace, so that processes in a container and outside use the same number
+//! for the same user.
 
 use weft_wire::Uid;
 
-/// Where the kernel says how it numbers users in our user namespace.
+/// The kernel's map of the users in our user namespace.
 const MAP: &str = "/proc/self/uid_map";
 
 /// How our user namespace numbers the users of its parent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserMap(Vec<Range>);
 
-/// As many users as `count`, one after the other.
+/// `count` consecutive users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Range {
     here: u32,
@@ -36,7 +36,7 @@ impl UserMap {
         map.lines().map(line).collect::<Option<Vec<Range>>>().map(UserMap)
     }
 
-    /// A user as the parent of our user namespace numbers it.
+    /// A user's number in the parent of our user namespace.
     pub fn outside(&self, here: Uid) -> Uid {
         if here == Uid::OVERFLOW || here == Uid::UNKNOWN {
             return here;
@@ -54,7 +54,7 @@ mod tests {
     const ROOTLESS: &str = "         0       1000          1\n         1     100000      65536\n";
 
     #[test]
-    fn users_are_told_in_the_numbers_of_the_parent_namespace() {
+    fn users_get_the_numbers_of_the_parent_namespace() {
         let map = UserMap::parse(ROOTLESS).expect("as the kernel writes it");
         let outside = |uid| map.outside(Uid(uid));
         assert_eq!([0, 1, 1000, 65535].map(outside), [1000, 100_000, 100_999, 165_534].map(Uid));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_cannot_be_is_none() {
+    fn a_malformed_map_is_refused() {
         assert_eq!(UserMap::parse(""), Some(UserMap(vec![])));
         assert_eq!(["0 1000", "0 x 1", "-1 0 1"].map(UserMap::parse), [None, None, None]);
         let beyond = UserMap::parse("5 4294967290 100\n").expect("a map");
