@@ -1,19 +1,19 @@
-//! Bells: how a consumer of many rings finds the one that has something, in the same time however many there are.
+//! Bells: how a consumer of many rings finds one that has records, in the same time however many rings there are.
 //!
 //! A page with one byte per ring, owned by the consumer. A producer whose ring asks for attention stores 1 into its byte
 //! after it publishes: a plain store, so bells of different producers need no locked operation and never undo each other.
 //! With more than 64 rings the producer also marks the byte's line in the summary line, and the consumer reads that first.
 //!
-//! While the consumer polls a bell can be missed (the store that asks for it is not fenced against the producer's look at
-//! it); the consumer's occasional full scan of its rings bounds what that costs.
+//! While the consumer polls, a bell can be missed, because the store that asks for it is not fenced against the producer's load.
+//! The consumer's occasional full scan of its rings bounds the delay.
 //!
 //! # Sleeping
 //!
 //! Before it sleeps the consumer asks all rings for their bells, *arms* the page with the number of its sleep, issues a
 //! [`crate::barrier`] and looks once more. A producer that rings looks at that number next and wakes the consumer if it is
-//! armed, once per sleep. The barrier takes effect between two instructions of the producer: if it is before the look, the
-//! producer sees that it has to wake; if it is behind, the consumer's last look finds what was published. So messages to
-//! who does not sleep pay for no fence.
+//! armed, once per sleep. The barrier takes effect between two instructions of the producer. If it is before the producer's look,
+//! the producer sees that it has to wake; if it is after it, the consumer's last look finds the record. So messages to a consumer
+//! that does not sleep need no fence.
 
 use crate::barrier;
 use crate::foreign;
@@ -54,12 +54,12 @@ const GROUPS: usize = BELLS as usize / LINE;
 pub struct BellPage {
     page: Page,
     fd: Descriptor,
-    /// Sleeps so far. It comes round, and leaves 0 out.
+    /// Sleeps so far. Wraps around, skipping 0.
     sleeps: u32,
 }
 
-/// A producer's view of the page. The order that ringing needs of it: what was written before a `light_barrier` is visible
-/// to a consumer that issued a [`crate::barrier`] behind it, and what is loaded after it is no older than a barrier before it.
+/// A producer's view of the page. Ringing needs this order: stores before a `light_barrier` are visible to a consumer that issues
+/// a [`crate::barrier`] after it, and loads after a `light_barrier` are no older than a barrier that was before it.
 pub trait BellMem {
     /// Marks the bell as rung.
     fn ring(&self, index: u32);
@@ -149,7 +149,7 @@ impl Bells for BellPage {
     }
 
     fn disarm(&mut self) {
-        // Relaxed: who sees it late wakes somebody who is awake.
+        // Relaxed: a producer that sees it late wakes a consumer that is awake.
         self.page.armed_word().store(0, Ordering::Relaxed);
     }
 }
@@ -182,8 +182,8 @@ impl<M: BellMem> Bell<M> {
 
 /// A page of bells in memory that several processes share.
 ///
-/// Atomic accesses to bells and marks are of one byte, those to the number of the sleep of four: never two sizes of one place. The
-/// consumer looks at a whole line by volatile loads (`foreign.rs`).
+/// Atomic accesses to bells and marks are of one byte, those to the number of the sleep of four bytes: no place is accessed in two
+/// sizes. The consumer looks at a whole line by volatile loads (`foreign.rs`).
 #[derive(Debug)]
 pub struct Page(Shared);
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_to_the_page_each_bell_in_use_is_told_once_and_no_other() {
+    fn on_a_scribbled_page_each_bell_in_use_is_collected_once_and_no_other() {
         let page = BellPage::create().expect("page");
         for in_use in [1, 13, 64, 200, BELLS] {
             (0..ARMED).for_each(|byte| page.page.byte(byte).store(0x80 | byte as u8, Ordering::Relaxed));

@@ -2,16 +2,16 @@
 //!
 //! A peer that is not trusted, or that is taken for dead and lives, can change such bytes while they are read. So they are
 //! never behind a reference: Rust would be free to read them twice and to assume that both reads agree. They are loaded once,
-//! by volatile loads, into memory or a register of this process. All that looks at them looks at that copy.
+//! by volatile loads, into memory or a register of this process, and only that copy is used.
 //!
-//! Volatile loads, because Rust's memory model only knows the accesses of this process. Another process's stores are to it as a
-//! device's: a volatile load is made exactly once, and the compiler assumes nothing of the value. An atomic load would have to
-//! be of the size that the peer stores, or the two would be of mixed sizes, which the model does not define.
+//! The loads are volatile because Rust's memory model knows only the accesses of this process. To it, another process's stores are
+//! like a device's: a volatile load is made exactly once, and the compiler assumes nothing about the value. An atomic load would
+//! have to have the size of the peer's store, because the model does not define atomic accesses of mixed sizes.
 
 use std::mem::MaybeUninit;
 use weft_wire::LINE;
 
-/// Copies bytes once. What the peer writes meanwhile is in the copy or is not, byte by byte.
+/// Copies bytes, each loaded once. Bytes that the peer writes meanwhile are in the copy or are not, byte by byte.
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes, but may change at any time, and be aligned to 8. `to` must be writable for `len`
@@ -40,7 +40,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `N` bytes once, of a source that is aligned to 16: a few loads and stores, without a loop.
+/// Copies `N` bytes, each loaded once, from a source that is aligned to 16: a few loads and stores, without a loop.
 ///
 /// # Safety
 /// As for [`copy`], for `N` bytes, and `from` must be aligned to 16.
@@ -123,7 +123,7 @@ unsafe fn nonzero_by_words(from: *const u8) -> u64 {
     nonzero
 }
 
-/// The same into a vector, in place of what it held.
+/// As [`copy`], into a vector, whose contents are replaced.
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes, but may change at any time, and be aligned to 8.
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    /// What is copied while the other side writes is of one write or the other in each word, and the copy stays as it is. The
-    /// other side has a mapping of its own, as another process has.
+    /// While the other side writes, each copied word comes from a single write, and the copy does not change later. The other side
+    /// has a mapping of its own, as another process has.
     #[test]
     fn a_copy_does_not_change_with_its_source() {
         use crate::sys::Shared;
@@ -195,7 +195,7 @@ mod tests {
         const BYTES: usize = 4096;
         let (here, fd) = Shared::create("weft-test", BYTES).expect("memfd");
         let there = Shared::open(&fd, BYTES).expect("its own mapping");
-        /// Stops the writer, also if an assertion fails.
+        /// Stops the writer when it is dropped, also if an assertion fails.
         struct Done<'a>(&'a AtomicBool);
         impl Drop for Done<'_> {
             fn drop(&mut self) {

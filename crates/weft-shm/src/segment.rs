@@ -1,7 +1,7 @@
-//! The file that a program shares with weftd, mapped: [`weft_wire::segment`] says where things lie in it. And the page in which the daemon
-//! says whether it sleeps.
+//! The mapped file that a program shares with weftd, whose layout is in [`weft_wire::segment`], and the page in which the daemon says
+//! whether it sleeps.
 //!
-//! Words that both sides use are accessed as 64-bit atomics, always of that size. Contents are copied: out of the file once, by volatile
+//! Words that both sides use are accessed as 64-bit atomics, always of that size. Contents are copied out of the file once, by volatile
 //! loads (`foreign.rs`), because the other side may store there meanwhile.
 
 use crate::barrier;
@@ -15,7 +15,7 @@ use weft_wire::descriptor::{lap, Words, DESCRIPTOR, WORDS};
 use weft_wire::segment::{Segment, PAGE, PARTS, PARTS_MOST};
 use weft_wire::LINE;
 
-/// Words of a level of bells below a word.
+/// The words of bells below each word of the level above.
 const FAN: usize = 64;
 
 /// Where the second and the third level of a tree of bells begin.
@@ -58,8 +58,8 @@ impl SegmentFile {
         Ok((SegmentFile(shared), fd))
     }
 
-    /// From now on nobody can map the file to write there, write to it by a call, or punch holes into it, which would let accesses here wait.
-    /// Mappings that there are stay. For the daemon, once the program has mapped it.
+    /// From now on nobody can map the file for writing, write to it by a call, or punch holes into it, which would make accesses here wait.
+    /// Existing mappings stay. The daemon calls this once the program has mapped the file.
     ///
     /// # Errors
     /// What the kernel says.
@@ -163,15 +163,15 @@ impl Segment for SegmentFile {
     fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
         // SAFETY: the source is a slice, and `at` checked the destination. They do not overlap, for no slice of a mapping is ever made.
-        // Until the descriptor is published the other side has no reason to look there, and what it finds if it does is its own affair.
+        // Until the descriptor is published the other side has no reason to look there. If it does, it alone bears the consequences.
         unsafe { crate::copy::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
     fn copy_to(&self, at: usize, len: usize, other: &SegmentFile, to: usize) {
         assert!(at % 8 == 0, "not aligned");
         let (from, to) = (self.at(at, len), other.at(to, len));
-        // SAFETY: `at` checked both ranges; the source is aligned to 8 and may change at any time. They are of two files, or of two areas of
-        // one, which do not overlap. The destination is as in `write`.
+        // SAFETY: `at` checked both ranges; the source is aligned to 8 and may change at any time. They lie in two files, or in two areas
+        // of one file, which do not overlap. The destination is as in `write`.
         unsafe { foreign::copy(from, to, len) };
     }
 
@@ -179,8 +179,8 @@ impl Segment for SegmentFile {
     fn ring(&self, bells: usize, part: u32) {
         let part = (part % PARTS_MOST) as usize;
         let (leaf, branch) = (part / FAN, part / (FAN * FAN));
-        // Release: who takes the bell finds what was published before it. A word that was not zero is known above already: it is cleared
-        // after the words above it.
+        // Release: a collector that takes the bell finds what was published before it. A word that was not zero is marked above, or
+        // being collected right now: words are cleared from the root down.
         if self.word(bells + LEAVES + leaf * 8).fetch_or(1 << (part % FAN), Ordering::AcqRel) == 0
             && self.word(bells + BRANCHES + branch * 8).fetch_or(1 << (leaf % FAN), Ordering::AcqRel) == 0
         {
@@ -205,7 +205,7 @@ impl Segment for SegmentFile {
 impl SegmentFile {
     #[inline(never)]
     fn collect_rung(&self, bells: usize, mut words: u32, mut rung: impl FnMut(u32)) {
-        // From the root down, so that a bell which is rung meanwhile is found now or marked above again.
+        // From the root down, so that a bell which is rung meanwhile is either found now or marked again in the words above.
         let root = self.word(bells);
         let mut branches = root.swap(0, Ordering::AcqRel);
         while branches != 0 {
@@ -253,7 +253,7 @@ impl AwakePage {
         Ok((AwakePage { page, sleeps: 0 }, fd))
     }
 
-    /// From now on programs that ring wake the daemon. Sure only after a [`barrier`].
+    /// From now on programs that ring wake the daemon. Certain only after a [`barrier`].
     pub fn lie_down(&mut self) {
         self.sleeps += 1;
         self.store(self.sleeps);
@@ -267,7 +267,7 @@ impl AwakePage {
     fn store(&mut self, value: u64) {
         // SAFETY: the word begins the page, which is mapped as long as `self`; all access it as this atomic.
         let word = unsafe { AtomicU64::from_ptr(self.page.base().as_ptr().cast()) };
-        // Relaxed: the barrier that follows orders it; a late look wakes somebody who is awake.
+        // Relaxed: the barrier that follows orders it. A program that sees an old value wakes a daemon that is awake.
         word.store(value, Ordering::Relaxed);
     }
 }
@@ -281,7 +281,7 @@ impl AwakeView {
         Ok(AwakeView(Shared::open_to_read(fd, PAGE)?))
     }
 
-    /// The number of the daemon's sleep, or 0 while it is awake. To be called behind [`Segment::light_barrier`].
+    /// The number of the daemon's sleep, or 0 while it is awake. Call it after [`Segment::light_barrier`].
     #[inline(always)]
     pub fn sleep(&self) -> u64 {
         // SAFETY: the word begins the page, which is mapped as long as `self`; all access it as this atomic, and this one only loads.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_are_told_once_wherever_they_lie() {
+    fn each_bell_is_collected_once_wherever_it_lies() {
         let (daemon, program) = pair();
         let parts = [0, 1, 63, 64, 4095, 4096, 70_000, PARTS_MOST - 1];
         parts.iter().for_each(|part| program.ring(TO_DAEMON, *part));

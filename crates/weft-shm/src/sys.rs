@@ -32,8 +32,8 @@ pub struct Shared {
     life: Life,
 }
 
-// SAFETY: any thread may use and unmap a mapping. Outside this crate a `Shared` gives nothing but its length; inside, `mem` and
-// `bell` get its address and answer for their accesses.
+// SAFETY: any thread may use and unmap a mapping. Outside this crate a `Shared` shows nothing but its length. Inside, the modules that
+// get its address answer for their accesses.
 unsafe impl Send for Shared {}
 // SAFETY: as above; no method changes a `Shared` through a shared reference.
 unsafe impl Sync for Shared {}
@@ -41,7 +41,7 @@ unsafe impl Sync for Shared {}
 /// Why a descriptor that a peer sent was not mapped.
 #[derive(thiserror::Error)]
 pub enum OpenError {
-    /// The kernel says no.
+    /// The kernel refused.
     #[error("cannot map the peer's memory: {0}")]
     System(#[from] io::Error),
     /// Not a memfd, or one that could shrink under us.
@@ -75,7 +75,7 @@ impl Shared {
         Ok((Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?, fd))
     }
 
-    /// As [`Shared::create`]. Nobody else can map the memory to write there, or write to it by a call.
+    /// As [`Shared::create`], but nobody else can map the memory for writing, or write to it by a call.
     pub(crate) fn create_read_only(label: &str, bytes: usize) -> io::Result<(Shared, Descriptor)> {
         let (shared, fd) = Shared::create_to_seal(label, bytes)?;
         Shared::seal_for_good(&fd)?;
@@ -89,12 +89,12 @@ impl Shared {
         Ok((Shared::map(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE)?, fd))
     }
 
-    /// From now on the memory is mapped to write nowhere but where it is, and has no holes punched.
+    /// From now on nobody can map the memory for writing, except where that was done before, or punch holes into it.
     pub(crate) fn seal_for_good(fd: impl AsFd) -> io::Result<()> {
         Ok(rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
     }
 
-    /// Maps memory of [`Shared::create_read_only`]. A store there ends the process.
+    /// Maps memory of [`Shared::create_read_only`] for reading. A store there kills the process.
     pub(crate) fn open_to_read(fd: impl AsFd, bytes: usize) -> Result<Shared, OpenError> {
         check_file(&fd, bytes, SealFlags::SHRINK | SealFlags::FUTURE_WRITE)?;
         Ok(Shared::map(&fd, bytes, ProtFlags::READ)?)
@@ -115,20 +115,20 @@ impl Shared {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the range is inside this mapping (checked above). MADV_REMOVE frees the pages and leaves the mapping as it is.
-        // For those who read there it is a store of zeros, for which the caller answers.
+        // To readers it is a store of zeros, for which the caller answers.
         unsafe { rustix::mm::madvise(self.base.as_ptr().add(offset).cast(), bytes, Advice::LinuxRemove)? };
         Ok(())
     }
 
-    /// Puts copies of the bytes in the place of the mapping, at the same addresses, from `done` on: in pieces, of which `done` counts the
-    /// bytes. Other processes that have mapped the memory keep the old bytes, and see none that this one stores later. What others store
-    /// during the copying is in the copy or is not. What was copied is given back, but for the first `kept` bytes, if `file` is the
-    /// memory's: so much free memory is needed as a piece has.
+    /// Replaces the mapping by a private copy at the same addresses, from `done` on, in pieces; `done` counts the bytes. Other processes
+    /// that have mapped the memory keep the old bytes, and see none that this one stores later. Bytes that others store during the
+    /// copying are in the copy or are not. With the memory's `file`, each copied piece is given back to the kernel except the first `kept`
+    /// bytes, so one piece of free memory is enough.
     ///
     /// # Errors
-    /// If there is no memory for a piece. Another call goes on there.
+    /// If there is no memory for a piece. The next call continues there.
     pub(crate) fn become_private(&self, done: &mut usize, file: Option<BorrowedFd<'_>>, kept: usize) -> io::Result<()> {
-        /// Each piece is a mapping of its own from then on, of which a process may have 65,530.
+        /// Each piece becomes a mapping of its own, and a process may have 65,530 mappings.
         const PIECES_MOST: usize = 256;
         const PIECE_LEAST: usize = 16 << 20;
         let page = rustix::param::page_size();
@@ -139,7 +139,7 @@ impl Shared {
             self.exchange(*done, len)?;
             if let Some(file) = file {
                 let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                // Without it the old bytes only take memory.
+                // An error is ignored: then the old bytes only take memory.
                 let from = (*done).max(kept);
                 let _ = rustix::fs::fallocate(file, punch, from as u64, (*done + len).saturating_sub(from) as u64);
             }
@@ -148,14 +148,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts a copy of whole pages of the mapping in their place.
+    /// Replaces whole pages of the mapping by a copy.
     fn exchange(&self, at: usize, len: usize) -> io::Result<()> {
-        /// Copied at a time. Steps of zeros take no memory.
+        /// Bytes copied at a time. A step of zeros is not stored, so it takes no memory.
         const STEP: usize = 4096;
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
         let copy = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, rights, flags)? };
-        // SAFETY: the range is the mapping just made; forked children do not get it, like the one whose place it takes.
+        // SAFETY: the range is the mapping just made. Like the mapping that it replaces, it is kept out of forked children.
         let _ = unsafe { rustix::mm::madvise(copy, len, Advice::LinuxDontFork) };
         let mut step = [0; STEP];
         for from in (0..len).step_by(STEP) {
@@ -185,7 +185,7 @@ impl Shared {
         self.bytes
     }
 
-    /// Whether this is a forked child, where the mapping is not.
+    /// Whether this is a forked child, where the mapping does not exist.
     pub(crate) fn is_left_behind(&self) -> bool {
         self.life.is_over()
     }
@@ -199,7 +199,7 @@ impl Shared {
         let life = Life::current();
         let mut registry = registry();
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. All callers have seen that the memfd has
-        // `bytes` and is sealed against shrinking, so no access inside the mapping is behind the end of the memfd.
+        // `bytes` and is sealed against shrinking, so no access inside the mapping is beyond the end of the memfd.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, rights, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
         };
@@ -211,7 +211,7 @@ impl Shared {
     }
 }
 
-/// A memfd of so many zeros, to be sealed.
+/// A memfd of `bytes` zeros, not sealed yet.
 pub(crate) fn make_file(label: &str, bytes: usize) -> io::Result<Descriptor> {
     // The kernel would send SIGXFSZ to a thread that sizes the memfd beyond the limit, and that ends the process.
     if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes as u64 > most) {
@@ -223,7 +223,7 @@ pub(crate) fn make_file(label: &str, bytes: usize) -> io::Result<Descriptor> {
     Ok(fd)
 }
 
-/// Whether what a peer sent is memory of this size with these seals.
+/// Checks that a peer's descriptor is memory of this size with these seals.
 fn check_file(fd: impl AsFd, bytes: usize, seals: SealFlags) -> Result<(), OpenError> {
     let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| OpenError::NotSealed)?;
     if !has.contains(seals) {
@@ -240,7 +240,8 @@ fn check_file(fd: impl AsFd, bytes: usize, seals: SealFlags) -> Result<(), OpenE
     Ok(())
 }
 
-/// Whether this process gets so much more address space. It is given back at once, so another thread can take it before the caller does.
+/// Checks that this process can get that much more address space. It is given back at once, so another thread can take it before the caller
+/// does.
 ///
 /// # Errors
 /// What the kernel says: `ENOMEM` at a limit (`ulimit -v`).
@@ -266,7 +267,7 @@ impl Drop for Shared {
         }
         let mut registry = registry();
         registry.remove_mapping(self.base.as_ptr().cast());
-        // SAFETY: this value owns the mapping, and what borrows from it has ended. It is unmapped once: the life is not over, so
+        // SAFETY: this value owns the mapping, and all borrows of it have ended. It is unmapped once: the life is not over, so
         // `registry` has not filled its place. An error could only mean that it was not mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
