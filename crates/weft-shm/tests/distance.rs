@@ -1,5 +1,5 @@
-//! A consumer right behind a stream of one-way messages lets it run ahead, but never for long, and for nothing else.
-// A stream of a debug build is not fast enough to be one, and where no counter of time is read no distance is kept.
+//! A consumer right behind a stream of one-way messages lets the producer run ahead, but never for long, and never behind other messages.
+// A debug build is too slow for a stream, and without a clock no distance is kept.
 #![cfg(all(not(loom), not(debug_assertions), target_arch = "x86_64"))]
 
 mod support;
@@ -10,7 +10,7 @@ use weft_shm::{Consumer, Lanes, MapMem, Producer};
 use weft_wire::record::URGENT;
 use weft_wire::{Head, Kind};
 
-/// Many times longer than any wait: for a machine on which others run.
+/// Many times longer than any wait, because other programs may run on the machine.
 const LONG: Duration = Duration::from_secs(5);
 
 struct Pair {
@@ -56,7 +56,7 @@ impl Pair {
 
 #[test]
 fn a_stream_gets_ahead_and_is_followed_at_a_distance() {
-    // The wait ends by itself after some microseconds, should the machine take the processor away just then.
+    // The wait ends by itself after some microseconds, which happens too early if the thread is preempted just then: so try often.
     let followed = (0..100).any(|_| {
         let mut pair = Pair::new();
         pair.chase();
@@ -95,7 +95,7 @@ fn a_request_behind_a_stream_does_not_wait() {
 fn urgent_messages_are_no_stream_however_fast_they_come() {
     let mut pair = Pair::new();
     for _ in 0..10_000 {
-        // Two at a time: behind messages that come one by one a consumer waits for another reason.
+        // Two at a time: after messages that come one by one a consumer waits for another reason (see `quiet.rs`).
         (0..2).for_each(|_| pair.push_marked(Kind::Send, URGENT));
         assert_eq!((pair.consumer.allowance(MOST), pair.visit()), (MOST, 2));
     }
@@ -105,7 +105,7 @@ fn urgent_messages_are_no_stream_however_fast_they_come() {
 }
 
 #[test]
-fn who_is_to_be_rung_for_finds_everything() {
+fn a_consumer_that_asks_for_the_bell_takes_everything() {
     for _ in 0..100 {
         let mut pair = Pair::new();
         pair.chase();

@@ -1,4 +1,4 @@
-//! How a producer stores payloads while its consumer is far, and what the consumer puts out of its caches.
+//! How a producer stores payloads while its consumer is far, and which lines the consumer evicts.
 
 mod support;
 
@@ -12,13 +12,14 @@ use weft_wire::{record, Head, Kind};
 
 /// A core that is far, by its distance in nanoseconds.
 const FAR: u64 = 240;
-/// Stores of a line, in nanoseconds: as between near cores, and such as wait for each line.
+/// Nanoseconds that the stores of a line take between near cores.
 const QUICK: u64 = 5;
+/// If they wait for each line.
 const SLOW: u64 = 25;
-/// Those that touch pages for the first time.
+/// If they touch pages for the first time.
 const FAULTS: u64 = 500;
 
-/// Messages of 4 KiB, and how many make a MiB.
+/// How many payloads of 4 KiB make a MiB.
 const MIB: u32 = 256;
 const PAYLOAD: [u8; 4096] = [7; 4096];
 
@@ -30,24 +31,25 @@ const ARENA: u32 = 8 << 14;
 struct Seen {
     /// Messages that went past the caches.
     past: u32,
-    /// Lines that the consumer put out of its own.
+    /// Lines that the consumer evicted.
     evicted: u32,
 }
 
-/// A ring to a far consumer, on a machine with such stores, and a program. That is given what pushes so many messages of that payload, each of
-/// which is read at once, and says how many of them went past the caches.
+/// Runs a program with a ring to a far consumer, on a machine whose stores take `store` nanoseconds a line. The program gets a function
+/// that pushes a number of messages, each of which is read at once, and returns how many of them went past the caches.
 fn on_a_machine(store: u64, program: impl Fn(&Machine, &mut dyn FnMut(Kind, &[u8], u32) -> u32)) {
     on(Machine::new(FAR, store), |machine, pass| {
         program(machine, &mut |kind, payload, n| pass(&[kind], payload, n).past)
     });
 }
 
-/// The same on any machine, and all that is seen, of several messages at once. Checks that only lines which were read are put out of the caches, one after the other.
+/// As [`on_a_machine`], on any machine. The function pushes several messages at once and returns all that was seen. Checks that only lines
+/// that were read are evicted, one after the other.
 fn on(machine: Machine, program: impl Fn(&Machine, &mut dyn FnMut(&[Kind], &[u8], u32) -> Seen)) {
     with_an_arena(ARENA, machine, program);
 }
 
-/// The same with an arena of so many lines.
+/// As [`on`], with an arena of this many lines.
 fn with_an_arena(
     arena: u32,
     machine: Machine,
@@ -67,10 +69,10 @@ fn with_an_arena(
             was_hot.set(was_hot.get() || line < first);
         }
         Access::Evict(from, to) if from < to => {
-            // Up to the end of the record that was dropped just now.
+            // At most to the end of the record that was popped just now.
             let read_to = looked.get() + lines.get();
             assert!(first <= from && to <= read_to, "{from} to {to}, read to {read_to}");
-            // What was read just before the arena was left may stay.
+            // Lines that were read just before the consumer left the arena may stay in its cache.
             let (last, left) = (evicted_to.replace(Some(to)), was_hot.replace(false));
             let goes_on = last.is_none_or(|line| line == from || from == first || (left && line < from));
             assert!(goes_on, "{from} to {to} comes late");
@@ -119,7 +121,7 @@ fn only_requests_whose_stores_can_be_seen_decide_and_only_requests_follow() {
     let (shorter, short) = (&PAYLOAD[..1024], &PAYLOAD[..1016]);
     on_a_machine(SLOW, |_, pass| {
         assert_eq!(pass(Kind::Send, short, 32 * MIB), 0);
-        // These go there by themselves; the first few before the producer knows how far its consumer is.
+        // Streams of this size always go past the caches, except the first few before the producer knows how far its consumer is.
         assert!(pass(Kind::Send, shorter, 32 * MIB) > 32 * MIB - 10);
         assert_eq!(pass(Kind::Request, shorter, 32 * MIB), 0);
         assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0, "it is not known yet");
@@ -146,49 +148,49 @@ fn a_consumer_that_comes_near_gets_its_lines_through_the_caches_again() {
         machine.distance.store(20, Relaxed);
         pass(Kind::Request, &PAYLOAD, MIB);
         assert_eq!(pass(Kind::Request, &PAYLOAD, MIB), 0);
-        // Far again, it has to be seen once more.
+        // Far again: slow stores have to be seen once more.
         machine.distance.store(FAR, Relaxed);
         machine.store.store(QUICK, Relaxed);
         assert_eq!(pass(Kind::Request, &PAYLOAD, 8 * MIB), 0);
     });
 }
 
-/// Streams that come to the arena by their length, and how many of their messages take more than one lap.
+/// A payload so long that it goes to the arena, and a number of messages of it that take more than one lap.
 const STREAMED: (&[u8], u32) = (&PAYLOAD, ARENA / 64);
 
 #[test]
-fn what_was_read_of_a_stream_is_put_out_of_a_far_consumers_caches() {
+fn a_far_consumer_evicts_what_it_read_of_a_stream() {
     on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
         let (payload, lap) = STREAMED;
         pass(&[Kind::Send], payload, lap);
         let seen = pass(&[Kind::Send], payload, 8 * lap);
-        assert_eq!(seen.past, 0, "then it is stored through the caches");
-        // All but what is put out with the next eighth of the lane.
+        assert_eq!(seen.past, 0, "with eviction it is stored through the caches");
+        // All but the lines that are evicted with the next eighth of the lane.
         let lines = 8 * lap * 65;
         assert!((lines - ARENA / 8..=lines + 8 * 65).contains(&seen.evicted), "{seen:?} of {lines}");
     });
 }
 
 #[test]
-fn of_what_is_left_out_at_a_turn_nothing_is_put_out_of_the_caches() {
+fn lines_skipped_at_a_turn_are_not_evicted() {
     on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
         let (payload, lap) = STREAMED;
-        // Requests turn back early. A message of a stream behind one asks for it before the turn is read.
+        // Requests turn back early. A message of a stream behind a request asks for eviction before the turn is read.
         let seen = pass(&[Kind::Request, Kind::Send], payload, lap);
         assert!(seen.evicted > 0 && seen.evicted <= 2 * lap * 81, "{seen:?}");
     });
 }
 
 #[test]
-fn nothing_else_is_put_out_of_caches() {
+fn nothing_else_is_evicted() {
     let (payload, lap) = STREAMED;
     let large = vec![7; 16 << 10];
     for (machine, kind, payload) in [
         // Near.
         (Machine::new(30, QUICK).evicting(), Kind::Send, payload),
-        // A processor that cannot, or loses by it.
+        // A processor that cannot evict, or loses by it.
         (Machine::new(FAR, QUICK), Kind::Send, payload),
-        // They stay in both caches, or come back to lines that have left them.
+        // Requests: their lines stay in both caches, or have left them by themselves.
         (Machine::new(FAR, QUICK).evicting(), Kind::Request, payload),
         // Past the caches.
         (Machine::new(FAR, QUICK).evicting(), Kind::Send, &large),
@@ -217,9 +219,9 @@ fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_pa
         (8 << 10, true, Kind::Send, &large[..], true),
         (8 << 10, true, Kind::Send, &large[..(16 << 10) - 8], false),
         (8 << 10, true, Kind::Request, &large, false),
-        // Its lines leave the producer's cache before they come round.
+        // In a larger arena lines leave the producer's cache before they are written again.
         (16 << 10, true, Kind::Send, &large, false),
-        // Of others nothing is known.
+        // On other processors it was not measured.
         (8 << 10, false, Kind::Send, &large, false),
     ] {
         let mut near = Machine::new(30, QUICK);
@@ -232,7 +234,7 @@ fn between_near_cores_only_large_messages_of_streams_through_a_small_arena_go_pa
 }
 
 #[test]
-fn of_streams_of_one_line_only_what_was_read_in_the_arena_is_put_out_of_the_caches() {
+fn of_streams_of_one_line_only_lines_of_the_arena_are_evicted() {
     on(Machine::new(FAR, QUICK).evicting(), |_, pass| {
         let (payload, bursts) = (&PAYLOAD[..16], 400);
         // More than the hot lane holds, so that the stream comes to the arena, and stays there.
@@ -240,10 +242,10 @@ fn of_streams_of_one_line_only_what_was_read_in_the_arena_is_put_out_of_the_cach
         let all = bursts * burst.len() as u32;
         let seen = pass(&burst, payload, bursts);
         assert!((all - ARENA / 8 - 300..=all).contains(&seen.evicted), "{seen:?} of {all}");
-        // One by one they go back to the hot lane.
+        // One by one, messages go back to the hot lane.
         pass(&[Kind::Send], payload, 20_000);
         assert_eq!(pass(&[Kind::Send], payload, 4_000).evicted, 0);
-        // And once more to the arena, behind what was read there.
+        // And once more to the arena, behind the records that were read there.
         let seen = pass(&burst, payload, bursts);
         assert!((all - ARENA / 4 - 300..=all).contains(&seen.evicted), "{seen:?} of {all}");
     });

@@ -1,4 +1,4 @@
-//! What a forked child has of its parent's descriptors, memory and values: nothing, and it does no harm.
+//! A forked child has none of its parent's descriptors, memory and values, and does them no harm.
 #![cfg(not(loom))]
 
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
@@ -19,10 +19,10 @@ use weft_wire::{Head, Kind};
 
 const BOUND: Duration = Duration::from_secs(30);
 
-/// One test at a time: the others' threads would fork as well, and hold locks of the allocator's and of ours.
+/// One test at a time: threads of other tests would fork as well, and hold locks of the allocator and of weft.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs something in a forked child and expects it to come to its end.
+/// Runs `run` in a forked child and expects it to end with success.
 fn in_a_child(run: impl FnOnce()) {
     // SAFETY: the C library's allocator works in children, and the child takes no lock that another thread may hold now.
     match unsafe { nix::unistd::fork() }.expect("fork") {
@@ -57,7 +57,7 @@ fn null() -> OwnedFd {
 
 /// Whether a number is open.
 fn is_open(number: i32) -> bool {
-    // SAFETY: the borrow lasts for one call that only asks what the number is.
+    // SAFETY: the borrow lasts for one call that only asks about the number.
     fstat(unsafe { BorrowedFd::borrow_raw(number) }).is_ok()
 }
 
@@ -81,7 +81,7 @@ fn a_life_is_over_in_children_and_theirs_in_their_children() {
 }
 
 #[test]
-fn a_childs_copy_of_a_descriptor_is_closed_and_answers_that_it_is_none() {
+fn a_childs_copy_of_a_descriptor_is_closed_and_gives_ebadf() {
     let _turn = turn();
     let mut mine = Some(Descriptor::make(|| Ok::<_, Infallible>(null())).expect("made"));
     let number = mine.as_ref().expect("made").as_fd().as_raw_fd();
@@ -105,7 +105,7 @@ fn a_childs_copy_of_a_descriptor_is_closed_and_answers_that_it_is_none() {
 }
 
 #[test]
-fn what_the_program_closed_and_opened_behind_our_back_stays_open_in_children() {
+fn a_file_opened_at_the_number_of_a_closed_descriptor_stays_open_in_children() {
     let _turn = turn();
     let mine = Descriptor::make(|| Ok::<_, Infallible>(null())).expect("made");
     let number = mine.as_fd().as_raw_fd();
@@ -124,13 +124,13 @@ fn eventfd() -> OwnedFd {
 
 /// Closes a number behind the back of whoever has it.
 fn close_by_number(number: i32) {
-    // SAFETY: what such programs do (`closefrom`) is unsound; here nobody counts on the number but weft, whose behaviour is tried.
+    // SAFETY: what such programs do (`closefrom`) is unsound. Here only weft relies on the number, and that is tested.
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }
 
-/// All of these are the same device and inode, so these alone tell nothing.
+/// All eventfds have the same device and inode, so these cannot tell them apart.
 #[test]
-fn an_eventfd_of_the_programs_in_the_place_of_ours_is_neither_written_to_nor_closed() {
+fn an_eventfd_of_the_program_at_our_number_is_neither_written_to_nor_closed() {
     let _turn = turn();
     let ours = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
     let number = ours.as_fd().as_raw_fd();
@@ -148,7 +148,7 @@ fn an_eventfd_of_the_programs_in_the_place_of_ours_is_neither_written_to_nor_clo
 }
 
 #[test]
-fn a_descriptor_in_the_place_of_one_that_the_program_closed_is_the_later_ones() {
+fn a_number_that_the_program_closed_belongs_to_our_later_descriptor() {
     let _turn = turn();
     let first = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
     let number = first.as_fd().as_raw_fd();
@@ -162,7 +162,7 @@ fn a_descriptor_in_the_place_of_one_that_the_program_closed_is_the_later_ones() 
 }
 
 #[test]
-fn a_descriptor_that_was_ours_lately_is_asked_about_again_soon() {
+fn a_descriptor_that_was_ours_lately_is_checked_again_soon() {
     let _turn = turn();
     let ours = Descriptor::make(|| Ok::<_, Infallible>(eventfd())).expect("made");
     assert!(ours.is_ours_lately());
@@ -189,7 +189,7 @@ fn a_child_that_goes_on_with_a_ring_finds_it_empty() {
         producer.push(Head::new(Kind::Send), &[], &[1; 2000]).expect("room, of its own");
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
         assert!(!maps.contains("weft-test"));
-        // What lies there now may be anybody's: it is left alone.
+        // Dropping them leaves the memory that is mapped there now alone.
         drop((producer, consumer));
     });
     let (_producer, mut consumer) = both.expect("the child has its copy");

@@ -1,6 +1,6 @@
-//! The process at the other side of a ring is an attacker. Whatever it writes, a consumer finds nothing, a record within
-//! the limits, or breaks the ring for good; a producer pushes where it may, is refused, or breaks the ring; no look and no
-//! push takes more than a few steps, leaves the ring's memory or panics.
+//! The process at the other side of a ring is an attacker. Whatever it writes, a consumer finds nothing, finds a record within
+//! the limits, or breaks the ring for good. A producer pushes inside its lanes, is refused, or breaks the ring. No look and no push
+//! takes more than a few steps, accesses anything outside the ring's memory, or panics.
 //!
 //! Random, and repeated by `WEFT_SEED=...` as printed.
 
@@ -20,13 +20,13 @@ use weft_wire::path::{Glance, Peek, PushError, Record};
 use weft_wire::setup::Geometry;
 use weft_wire::{Head, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 
-/// Words written by the attacker in one test; fewer without optimisation, which only checks that the test works.
+/// Words that the attacker writes in one test. A build without optimisation writes fewer, only to check that the test works.
 const MUTATIONS: u64 = if cfg!(debug_assertions) { 200_000 } else { 10_000_000 };
 
 /// Writes of a thread that scribbles while a consumer reads.
 const SCRIBBLES: u64 = if cfg!(debug_assertions) { 20_000 } else { 500_000 };
 
-/// Header reads in one look: the expected header and what a few links lead to.
+/// The most headers read in one look: the expected header, and those that four links lead to.
 const LOOKS_MOST: u32 = 5;
 
 const TINY: Lanes = Lanes::tiny(12, 40);
@@ -35,7 +35,7 @@ fn normal() -> Lanes {
     Lanes::new(4096, 512 << 10)
 }
 
-/// What a consumer did to its memory.
+/// The header reads of a consumer.
 #[derive(Default)]
 struct Watch {
     /// The line of the last header read: where the attacker does the most harm.
@@ -110,7 +110,7 @@ fn check_limits(record: &Record<'_>, mapped: &Range<*const u8>) {
     std::hint::black_box((payload.first(), payload.last(), args.last()));
 }
 
-/// What came of a number of mutations.
+/// The outcomes of a number of mutations.
 #[derive(Default, Debug)]
 struct Seen {
     glanced: u64,
@@ -155,7 +155,7 @@ fn attack_consumer(lanes: Lanes, mutations: u64, rng: &mut Rng) -> Seen {
             }
             assert!(watch.looks.get() <= LOOKS_MOST, "{} headers read in one look", watch.looks.get());
             match rng.below(16) {
-                0..10 => consumer.pop(), // also where nothing is in hand: that must be harmless
+                0..10 => consumer.pop(), // must be harmless even if nothing is in hand
                 10 => consumer.release(),
                 _ => {}
             }
@@ -250,7 +250,7 @@ fn cursor(honest: u64, rng: &mut Rng) -> u64 {
     }
 }
 
-/// Cursors that are stale or impossible: the producer may not overwrite what was not read because of them.
+/// Cursors that are stale or impossible: they must not make the producer overwrite records that were not read.
 #[test]
 fn a_lying_cursor_that_gives_nothing_back_costs_no_record() {
     let mut rng = Rng(seed());
@@ -400,7 +400,7 @@ fn a_consumer_survives_a_peer_that_scribbles_while_it_reads() {
             let watch = Watch::default();
             let mut consumer = Consumer::new(Tapped::new(&mem, |access| watch.note(access)), lanes);
             let (mut broken_for, mut idle) = (0, 0);
-            // A consumer that was led to where nobody scribbles is given up, too.
+            // A consumer that was led to lines where nobody scribbles is given up, too.
             while broken_for < 4 && idle < 5_000 {
                 looks += 1;
                 if looks % 1024 == 0 {

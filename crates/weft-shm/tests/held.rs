@@ -19,7 +19,7 @@ enum Op {
     LetGo,
 }
 
-/// Few enough small ones not to fill half of the hot lane, and some that go through the arena.
+/// Operations with few enough small records not to fill half of the hot lane, and some records that go through the arena.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let len = prop_oneof![6 => 0usize..100, 1 => 5_000usize..6_000];
     let op = prop_oneof![
@@ -34,7 +34,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 struct Pair {
     producer: Producer<MapMem>,
     consumer: Consumer<MapMem>,
-    /// All records since the first that may be found, with what became of them: `None` for those not taken.
+    /// All records since the first that the producer may find, with their fates: `None` for those not taken.
     records: VecDeque<(Contents, Option<Fate>)>,
     pushed: usize,
 }
@@ -74,7 +74,7 @@ impl Pair {
         }
     }
 
-    /// What the producer finds if the consumer dies now.
+    /// Checks what the producer would find if the consumer died now.
     fn check(&mut self) -> TestCaseResult {
         self.consumer.release();
         while self.records.front().is_some_and(|(_, fate)| *fate == Some(Fate::Done)) {
@@ -85,7 +85,7 @@ impl Pair {
         let last_taken = self.records.iter().rposition(|(_, fate)| fate.is_some());
         for (at, (left, (wanted, fate))) in left.iter().zip(&self.records).enumerate() {
             let fate = match *fate {
-                // The last one could be in hand still, for all that the producer knows.
+                // The producer cannot know whether the last one is still in hand.
                 Some(Fate::Done) if Some(at) == last_taken => Fate::InHand,
                 fate => fate.unwrap_or(Fate::Untouched),
             };
@@ -138,7 +138,7 @@ fn what_is_held_never_takes_more_than_half_a_lane() {
     let lanes = Lanes::new(16 << 10, 512 << 10);
     let memory = Memory::new(lanes);
     let (mut producer, mut consumer) = (Producer::new(memory.map(), lanes), Consumer::new(memory.map(), lanes));
-    // Nobody lets anything go, and the ring goes on all the same.
+    // Nobody lets a record go, and the ring goes on all the same.
     for number in 0..200_000u64 {
         let mut contents = Contents::new(number, 0, 40);
         contents.head.kind = weft_wire::Kind::Send;

@@ -1,8 +1,8 @@
-//! A process that is killed leaves its peer a ring that makes sense. Real processes and real SIGKILLs: a producer at each
-//! store of a push, in each situation of the ring; a consumer at each access of a look.
+//! A process that is killed leaves its peer a ring that makes sense. Real processes are killed by real SIGKILLs: a producer at
+//! each store of a push, in each situation of the ring; a consumer at each access of a look.
 //!
-//! The test program starts itself again as the victim, with the ring's memory as standard input and a socket to the test
-//! as standard output, over which the two take turns; so every run of a situation is the same.
+//! The test program starts itself again as the victim, with the ring's memory as standard input and a socket to the test as
+//! standard output. The two take turns over this socket, so every run of a situation is the same.
 
 mod support;
 
@@ -21,10 +21,10 @@ use weft_shm::{Consumer, Lanes, MapMem, Producer, RingMem, Shared, Steps};
 use weft_wire::path::{Fate, Peek};
 use weft_wire::{Credit, Head, Kind, MAX_ARGS, MAX_PAYLOAD};
 
-/// Tells a process that it is the victim, and of what.
+/// In the environment: tells a process that it is the victim, and its role, situation and moment.
 const ROLE: &str = "WEFT_KILL_TEST";
 
-/// On the socket: all that was pushed shall be read, or (from the test) was. Above the bytes that the test harness prints.
+/// On the socket: a request to read all records, and the answer that all were read. Above the bytes that the test harness prints.
 const READ_ALL: u8 = 0x80;
 /// The victim's last word: it was about to make the store of this number.
 const LAST_WORD: u8 = 0x90;
@@ -36,9 +36,9 @@ fn lanes() -> Lanes {
 /// What happens to a ring.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// A record with so many arguments and payload bytes is pushed, one of a stream, behind which no lines stay unused.
+    /// A record of a stream with this many arguments and payload bytes is pushed. No lines stay unused behind it.
     Push(usize, usize),
-    /// The same, a request.
+    /// A request with this many arguments and payload bytes is pushed.
     Ask(usize, usize),
     /// Everything is read and given back.
     ReadAll,
@@ -88,7 +88,7 @@ fn situation(number: usize) -> Vec<Act> {
     situations().swap_remove(number).1
 }
 
-/// Carries acts out: `push` gets each record, `read_all` is called where all shall be read.
+/// Carries acts out: calls `push` with each record, and `read_all` for each [`Act::ReadAll`].
 fn act_out(acts: &[Act], first: u64, mut push: impl FnMut(&Contents), mut read_all: impl FnMut()) -> Vec<Contents> {
     let mut pushed = Vec::new();
     for act in acts {
@@ -152,7 +152,7 @@ fn stores_of(acts: &[Act]) -> Vec<u32> {
     trace.0
 }
 
-/// One test at a time has children, so that each can tell whether it left some.
+/// Only one test at a time has children, so that each can check that it left none.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a test, then checks that nothing is left behind.
@@ -192,7 +192,7 @@ impl Victim {
         Victim { process, socket }
     }
 
-    /// The next byte that is for the test and not the harness's; none if the victim is dead.
+    /// The next byte for the test, skipping those that the harness prints. `None` if the victim is dead.
     fn hear(&mut self) -> Option<u8> {
         let mut byte = [0];
         loop {
@@ -208,7 +208,7 @@ impl Victim {
         self.socket.write_all(&[byte]).expect("the victim hears");
     }
 
-    /// Waits for its death. Whether it was killed; if not, it went without complaint.
+    /// Waits for its end. True if it was killed; otherwise it must have ended with success.
     fn was_killed(mut self) -> bool {
         drop(self.socket);
         let status = self.process.wait().expect("own child");
@@ -217,7 +217,7 @@ impl Victim {
     }
 }
 
-/// Runs a situation with a producer that is killed before its store number `moment` of the last push. Says which it was.
+/// Runs a situation with a producer that is killed before store number `moment` of its last push. Returns which store that was.
 fn kill_producer(number: usize, acts: &[Act], stores: &[u32], moment: usize) -> Option<u8> {
     let memory = Memory::new(lanes());
     let mut consumer = memory.consumer();
@@ -261,7 +261,7 @@ fn a_producer_killed_at_any_store_leaves_whole_records_only() {
     });
 }
 
-/// What the consumers read of a situation's end, here and in the victim: the records pushed since all was read last.
+/// Splits a situation before its last part: the acts after the last [`Act::ReadAll`]. Consumers, here and in the victim, read that part.
 fn last_part(acts: &[Act]) -> (&[Act], &[Act]) {
     let cut = acts.iter().rposition(|act| matches!(act, Act::ReadAll)).map_or(0, |at| at + 1);
     acts.split_at(cut)
@@ -331,7 +331,7 @@ fn a_consumer_killed_while_reading_leaves_exactly_what_it_did_not_touch() {
         for (number, (name, acts)) in situations().into_iter().enumerate() {
             let accesses = accesses_of(&acts);
             println!("{name}: {} accesses", accesses.len());
-            // All of a short story; of a long one the beginning, the end, and some between.
+            // All moments of a short situation; of a long one the beginning, the end, and some between.
             let all = accesses.len() + 1;
             for moment in (0..all).filter(|m| *m < 12 || all - *m < 24 || m % 23 == 0) {
                 kill_consumer(number, &acts, &accesses, moment);
@@ -345,7 +345,7 @@ fn die() -> ! {
     unreachable!("survived SIGKILL");
 }
 
-/// Not a test of its own: what the victim does. As a test it has nothing to do.
+/// The code of the victim. Run as a test it does nothing.
 #[test]
 fn victim() {
     let Ok(role) = std::env::var(ROLE) else { return };

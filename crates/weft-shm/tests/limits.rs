@@ -1,4 +1,4 @@
-//! Limits of the process: they are errors, and do not end it. The limits are the whole process's, so this program has one test.
+//! Limits of the process give errors, and do not kill it. They apply to the whole process, so this program has only one test.
 #![cfg(not(loom))]
 
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ fn memory_beyond_the_limit_of_file_size_is_an_error_and_no_signal() {
     setrlimit(Resource::Fsize, Rlimit { current: Some(8192), ..before }).expect("less is always allowed");
     let beyond = Shared::create("weft-test", 8193).map(drop);
     let within = Shared::create("weft-test", 8192).map(drop);
-    // What the harness prints may go to a file, which has the same limit.
+    // The harness may print to a file, which has the same limit.
     setrlimit(Resource::Fsize, before).expect("the limit that was there");
     assert_eq!(Errno::from_io_error(&beyond.expect_err("too large")), Some(Errno::FBIG));
     within.expect("as large as may be");

@@ -1,10 +1,10 @@
 //! Every interleaving of a producer and a consumer on tiny rings, and every value that the memory model lets a load
 //! return: the consumer sees exactly the records that were pushed, in order, with their contents.
 //!
-//! The ring is the one that ships; only its memory is loom's. Body words are plain, but each line has a loom cell that
-//! fails the test if one side writes a body that the other may still be reading, or reads one that it does not know to be
-//! written: a stronger check than stale values. Faults planted in the memory show that the models would see a missing
-//! order or a missing store.
+//! The ring is the one that ships; only its memory is loom's. Body words are plain, but each line has a loom cell. The cell
+//! fails the test if one side writes a body that the other may still be reading, or reads one that is not known to be written:
+//! a stronger check than stale values. Faults planted in the memory show that the models would find a missing order or a
+//! missing store.
 //!
 //! Runs by `RUSTFLAGS="--cfg loom" cargo test -p weft-shm --release --test loom`.
 #![cfg(loom)]
@@ -22,7 +22,7 @@ use weft_wire::path::{Peek, PushError};
 use weft_wire::record::{args_bytes, HEADER};
 use weft_wire::{Head, Kind, LINE};
 
-/// What is wrong with the memory.
+/// A fault planted in the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
@@ -42,7 +42,7 @@ enum Fault {
     RelaxedHead,
 }
 
-/// A line of the ring: its first two words as loom sees them, six words that it sees as a whole.
+/// A line of the ring: two words that loom knows one by one, and six that it knows as a whole.
 struct Line {
     first: AtomicU64,
     second: AtomicU64,
@@ -51,7 +51,7 @@ struct Line {
     access: UnsafeCell<()>,
 }
 
-/// Payloads read in place, kept as long as the memory: loom's words have no bytes to lend.
+/// Copies of payloads read in place, kept as long as the memory, because loom's words cannot be borrowed as bytes.
 #[derive(Default)]
 struct Copies(OnceLock<Box<(Vec<u8>, Copies)>>);
 
@@ -75,7 +75,7 @@ struct Memory {
     copies: Copies,
 }
 
-/// One side's view of ring memory under loom, whose threads are turns within one thread.
+/// One side's view of ring memory under loom, which runs its threads in turns on one thread; so an `Rc` is enough.
 #[derive(Clone)]
 struct LoomMem(Rc<Memory>);
 
@@ -162,7 +162,7 @@ impl RingMem for LoomMem {
         self.line(line).second.load(Ordering::Relaxed)
     }
 
-    // Marks, like claims, are read after the consumer's death only.
+    // Marks, like claims, are read only after the consumer's death.
     fn mark(&self, _line: u32, _second: u64) {}
 
     fn write(&self, line: u32, second: u64, args: &[u32], payload: &[u8]) {
@@ -214,7 +214,7 @@ impl RingMem for LoomMem {
         self.0.heads[lane].load(self.unless(Fault::RelaxedHead, Ordering::Acquire))
     }
 
-    // Claims are read after the consumer's death only, attention is a hint: the models do without both.
+    // Claims are read only after the consumer's death, and attention is a hint: the models do without both.
     fn set_claim(&self, _lane: usize, _pos: u64) {}
 
     fn claim(&self, _lane: usize) -> u64 {
@@ -241,7 +241,7 @@ fn push(producer: &mut Producer<LoomMem>, number: u16, lines: u32) -> Result<(),
     producer.push(head, &[], &payload(number, lines))
 }
 
-/// Pushes the records `numbers`, of so many lines each by turns, waiting for room.
+/// Pushes the records `numbers`, whose lengths are those of `lines` in turn, waiting for room.
 fn push_all(producer: &mut Producer<LoomMem>, numbers: std::ops::Range<u16>, lines: &[u32]) {
     for number in numbers {
         let lines = lines[usize::from(number) % lines.len()];
@@ -278,15 +278,15 @@ fn take_all(consumer: &mut Consumer<LoomMem>, numbers: std::ops::Range<u16>, lin
 #[derive(Clone, Copy)]
 struct Model {
     lanes: Lanes,
-    /// Lines of the records, by turns.
+    /// Lengths of the records in lines, in turn.
     lines: &'static [u32],
-    /// Records pushed and taken one by one before.
+    /// Records pushed and taken one by one before the race.
     before: u16,
-    /// Records pushed before and not taken, fewer if the ring is full earlier.
+    /// Records pushed before the race and not taken; fewer if the ring is full earlier.
     waiting: u16,
     /// Records pushed while the consumer takes all.
     racing: u16,
-    /// Switches of lanes that there are at least, in any order of events.
+    /// The fewest switches of lanes in any order of events.
     switches: u64,
     preemptions: usize,
 }
@@ -361,7 +361,7 @@ const SWITCH: Model = Model {
     preemptions: 3,
 };
 
-/// Records for which headers are zeroed ahead where they are expected to end, and others.
+/// Records that end where a header was zeroed ahead, and others.
 const GUESSED: Model = Model {
     lanes: Lanes::tiny(30, 30),
     lines: &[4, 4, 4, 2, 5, 4],

@@ -1,9 +1,9 @@
 //! Falling asleep while others send, in every interleaving and with every value that the memory model lets a load return:
-//! what is published is found by the last look before the sleep, or its sender wakes the sleeper.
+//! the consumer's last look before the sleep finds the record, or the sender wakes the consumer.
 //!
-//! The bell is the one that ships, over memory of loom's. The kernel's barrier, which takes effect between any two
-//! instructions of the producer, is a fence on each side here: the consumer's where it is, the producer's at each place
-//! where the ring and the bell ask for a light one. Faults planted show that the models would see a missing one.
+//! The bell is the one that ships, over loom's memory. The kernel's barrier takes effect between any two instructions of the
+//! producer. Here it is a fence on each side: the consumer's where it issues the barrier, the producer's at each light barrier of
+//! the ring and the bell. Planted faults show that the models would find a missing barrier.
 //!
 //! Runs by `RUSTFLAGS="--cfg loom" cargo test -p weft-shm --release --test loom_sleep`.
 #![cfg(loom)]
@@ -21,7 +21,7 @@ enum Fault {
     NoBarrierBehindTheRecord,
     /// The producer looks whether the consumer sleeps before its bell is visible.
     NoBarrierBehindTheBell,
-    /// The consumer looks a last time before all know that it sleeps.
+    /// The consumer looks a last time before all producers can see that it sleeps.
     NoBarrierBeforeTheLook,
 }
 
@@ -53,7 +53,7 @@ impl Shared {
         }
     }
 
-    /// What `Ringing` does for a record.
+    /// Sends a record as `Ringing` does.
     fn send(&self, bell: &mut Bell<Page>) {
         self.header.store(1, Ordering::Release);
         self.barrier_unless(Fault::NoBarrierBehindTheRecord);
@@ -103,7 +103,7 @@ fn finds(fault: Fault, knew_before: bool) -> bool {
 }
 
 #[test]
-fn who_falls_asleep_finds_what_came_or_is_woken() {
+fn a_consumer_that_falls_asleep_finds_the_record_or_is_woken() {
     falls_asleep(Fault::None, false);
 }
 

@@ -1,4 +1,4 @@
-//! The ring beside a plain queue: whatever is pushed and popped, in whatever order and sizes, both hold the same.
+//! The ring compared with a plain queue: whatever is pushed and popped, in whatever order and sizes, both hold the same records.
 //!
 //! Random, with shrinking, and repeated by `WEFT_SEED=...` as printed.
 
@@ -18,15 +18,15 @@ use weft_wire::{Head, Kind, LINE, MAX_ARGS, MAX_PAYLOAD};
 /// What a test does to a ring.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Pushes a record with so many arguments and payload bytes.
+    /// Pushes a record with this many arguments and payload bytes.
     Push(usize, usize),
-    /// Pushes so many records, of so many payload bytes each.
+    /// Pushes this many records, with this many payload bytes each.
     Burst(u16, usize),
     /// Pushes and pops in turns.
     Turns(u16, usize),
-    /// Turns in which the consumer publishes its cursor each time, as one that goes to rest does.
+    /// As `Turns`, but the consumer publishes its cursor each time, as it does before it goes to rest.
     CalmTurns(u16, usize),
-    /// Pops so many records.
+    /// Pops this many records.
     Pop(u16),
     /// Looks at the next record and leaves it.
     Look,
@@ -67,7 +67,7 @@ struct Pair {
     queue: VecDeque<Contents>,
     pushed: u64,
     largest: u32,
-    /// The last record popped; a dead consumer may seem to have it in hand still.
+    /// The last record popped. If the consumer dies it may seem to be still in hand.
     last: Option<Contents>,
     looked: bool,
 }
@@ -80,7 +80,7 @@ impl Pair {
         Pair { producer, consumer, queue: VecDeque::new(), pushed: 0, largest, last: None, looked: false }
     }
 
-    /// Pushes a record if there is room for it, and holds the answer against that of `has_room`.
+    /// Pushes a record if there is room for it, and compares the result with that of `has_room`.
     fn push(&mut self, args: usize, len: usize) -> Result<bool, TestCaseError> {
         let contents = Contents::new(self.pushed, args, len);
         if contents.pitch() > self.largest {
@@ -103,7 +103,7 @@ impl Pair {
     }
 
     fn look(&mut self) -> Result<bool, TestCaseError> {
-        // A short look says the same as a long one, as far as it says anything.
+        // `glance` agrees with `peek`, unless it says `More`.
         match (self.consumer.glance(), self.queue.front()) {
             (Glance::Empty, None) | (Glance::More, Some(_)) => {}
             (Glance::Record(record), Some(wanted)) => {
@@ -165,7 +165,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the producer says of the records if the consumer dies now.
+    /// Checks what the producer would say of the records if the consumer died now.
     fn check_abandoned(&mut self) -> TestCaseResult {
         let mut left = VecDeque::from(self.producer.abandoned());
         let same = |left: &Abandoned, wanted: &Contents| {
@@ -222,7 +222,7 @@ fn a_drained_ring_takes_any_legal_record() {
         ops.iter().try_for_each(|op| pair.apply(op))?;
         while pair.pop()? {}
         let contents = Contents::new(pair.pushed, args, len);
-        // It is asked for room by its lines alone, which for a stream are enough.
+        // `has_room` does not know whether a record belongs to a stream, and counts the unused lines in any case.
         if pitch(contents.lines(), false) <= pair.largest {
             prop_assert!(pair.producer.has_room(contents.lines()));
             prop_assert!(pair.push(args, len)?);
@@ -241,7 +241,7 @@ fn abandoned_records_are_those_not_taken_oldest_first() {
     });
 }
 
-/// The consumer stalls in the arena, the producer went back to the hot lane, filled it, and is in the arena again.
+/// The consumer stalls in the arena; the producer has gone back to the hot lane, filled it, and is in the arena again.
 #[test]
 fn abandoned_records_in_three_parts_are_oldest_first() {
     let lanes = Lanes::new(4096, 512 << 10);
@@ -337,7 +337,7 @@ fn an_arena_is_given_back_when_both_sides_left_it_and_works_again() {
     while pair.pop().expect("a queue") {}
 }
 
-/// Bytes that 2,000 messages of `BYTES` leave in the ring's memory, each of them read before the next. Checks what the producer says of them.
+/// The bytes of memory that a ring uses after 2,000 messages of `BYTES`, each read before the next one. Also checks the producer's traffic.
 fn memory_used_by_turns<const BYTES: usize>(kind: Kind) -> u64 {
     const MESSAGES: u64 = 2000;
     let memory = Memory::new(Lanes::new(16 << 10, 8 << 20));
@@ -352,7 +352,7 @@ fn memory_used_by_turns<const BYTES: usize>(kind: Kind) -> u64 {
         let traffic = producer.traffic();
         assert_eq!(traffic.pushed, traffic.taken, "after message {number}");
     }
-    // Beside the messages' some lines lead from one lane to the other, or fill the end of one.
+    // A few more lines than the messages' lead from one lane to the other, or fill the end of one.
     let lines = producer.traffic().pushed / LINE as u64;
     let each = u64::from(pitch(weft_wire::record::lines(1, BYTES), kind == Kind::Send));
     assert!((each * MESSAGES..(each + 2) * MESSAGES).contains(&lines), "{lines} lines");
@@ -375,7 +375,7 @@ fn long_records_are_in_the_arena_from_the_first_and_shorter_ones_in_the_hot_lane
 
 /// A consumer that stays two records behind a producer that turns back to the arena's beginning again and again.
 #[test]
-fn what_is_unread_on_both_sides_of_a_turn_is_counted_and_abandoned() {
+fn unread_records_on_both_sides_of_a_turn_are_counted_and_abandoned() {
     let memory = Memory::new(Lanes::new(4096, 2 << 20));
     let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
     let payload = [7; 20_000];

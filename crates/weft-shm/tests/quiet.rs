@@ -1,4 +1,4 @@
-//! Two that send each other one message at a time, and then many, get all of them, whenever they look.
+//! Two sides that send each other one message at a time, and then bursts, receive all of them.
 #![cfg(not(loom))]
 
 mod support;
@@ -14,7 +14,7 @@ const ROUND_TRIPS: u32 = 20_000;
 const BURSTS: u32 = 200;
 const BURST: u32 = 30;
 
-/// Many times longer than any wait: for a machine on which others run.
+/// Many times longer than any wait, because other programs may run on the machine.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Side {
@@ -53,7 +53,7 @@ impl Side {
 }
 
 #[test]
-fn all_is_taken_one_by_one_and_in_bursts() {
+fn all_messages_are_taken_one_by_one_and_in_bursts() {
     let lanes = Lanes::new(16 << 10, 512 << 10);
     let (there, back) = (Memory::new(lanes), Memory::new(lanes));
     let side = |out: &Memory, home: &Memory, kind| Side {

@@ -9,7 +9,7 @@ use weft_wire::{Head, Kind, MAX_PAYLOAD};
 
 const RECORDS: u64 = if cfg!(debug_assertions) { 100_000 } else { 2_000_000 };
 
-/// What record `number` is: most of them small, one in a thousand of any size.
+/// The shape of record `number`: most are small, one in a thousand is of any size.
 fn shape(number: u64, seed: u64) -> (Head, [u32; 16], u64) {
     let mut rng = Rng(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let len = match rng.below(1000) {
@@ -68,7 +68,7 @@ fn consume<M: RingMem>(mut consumer: Consumer<M>, seed: u64, records: u64, ended
     sum
 }
 
-/// A sum that notices another order, and every byte.
+/// A sum that depends on every byte and on their order.
 fn checksum(sum: u64, payload: &[u8]) -> u64 {
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let mut words = payload.chunks_exact(8);

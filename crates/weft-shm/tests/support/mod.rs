@@ -1,5 +1,5 @@
-//! What the tests of the ring share: seeded randomness, memory that several views map, records that can be told from one
-//! another, and a hook on each access to memory.
+//! Shared by the tests of the ring: seeded randomness, memory that several views map, records that differ from one another, and
+//! a hook on each access to memory.
 #![allow(dead_code)] // every test file uses its own part
 
 use std::hash::{BuildHasher, Hasher};
@@ -12,7 +12,7 @@ use weft_wire::path::{Peek, Record};
 use weft_wire::record;
 use weft_wire::{Credit, Head, Kind};
 
-/// The seed of this run: `WEFT_SEED` if it is set, else another each time. Printed, so that a failure can be repeated.
+/// The seed of this run: `WEFT_SEED` if it is set, otherwise random. Printed, so that a failure can be repeated.
 pub fn seed() -> u64 {
     let seed = match std::env::var("WEFT_SEED") {
         Ok(text) => text.parse().expect("WEFT_SEED is a decimal number"),
@@ -54,11 +54,11 @@ impl Rng {
     }
 }
 
-/// Payload bytes of a record that only the arena takes where the hot lane has 4 KiB.
+/// Payload bytes of a record that fits only the arena if the hot lane has 4 KiB.
 pub const INTO_ARENA: usize = 4000;
 
-/// Which push is the one by which a producer returns to the hot lane: of small records, each taken and released at
-/// once, after one record of [`INTO_ARENA`] bytes that was taken too.
+/// After a record of [`INTO_ARENA`] bytes, the number of small records until one returns the producer to the hot lane, if each record is
+/// taken and released at once.
 pub fn pushes_until_back(lanes: Lanes) -> u32 {
     let memory = Memory::new(lanes);
     let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
@@ -73,7 +73,7 @@ pub fn pushes_until_back(lanes: Lanes) -> u32 {
     (1..100_000).find(|_| turn(0)).expect("a producer whose arena stays empty goes back")
 }
 
-/// What a visit takes at most.
+/// The most records of a visit.
 pub const VISIT_MOST: u32 = 64;
 
 /// Visits a consumer as a bundle visits a session on each poll. Returns how many records were taken.
@@ -94,7 +94,7 @@ pub fn visit(consumer: &mut Consumer<MapMem>, mut took: impl FnMut(Record<'_>)) 
     taken
 }
 
-/// A ring's memory, to be mapped as often as a test has views of it.
+/// A ring's memory, which a test can map several times.
 pub struct Memory {
     fd: Descriptor,
     pub lanes: Lanes,
@@ -129,7 +129,7 @@ impl Memory {
     }
 }
 
-/// A record's contents, all of them told by its number and sizes.
+/// A record's contents, derived from its number and sizes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
     pub head: Head,
@@ -150,7 +150,7 @@ impl Contents {
             len: len as u32,
             flow: number as u16,
             slot: (word >> 8) as u16,
-            // A one-way message gives none: there its refusal is marked.
+            // A one-way message carries no credit: a refusal is marked there.
             credit: if kind == Kind::Send { Credit::default() } else { credit },
         };
         let mut payload = vec![0; len];
@@ -183,8 +183,8 @@ impl Contents {
     }
 }
 
-/// The lines that a record of so many takes in a ring: if it is not of a stream, two stay unused behind one of one line, and fifteen behind a
-/// long one.
+/// The lines that a record takes in a ring. Unless it belongs to a stream, two lines stay unused behind a record of one line, and fifteen
+/// behind a long one.
 pub fn pitch(lines: u32, streams: bool) -> u32 {
     match lines {
         lines if streams => lines,
@@ -222,18 +222,18 @@ pub enum Access {
     SetClaim(usize, u64),
     /// The record at this line marked as refused.
     Mark(u32),
-    /// Lines put out of the caches: the first, and the one behind the last.
+    /// Lines evicted: the first, and the one behind the last.
     Evict(u32, u32),
 }
 
-/// What a machine seems to be, in nanoseconds.
+/// A pretended machine. Times are in nanoseconds.
 #[derive(Default)]
 pub struct Machine {
     /// How far the other side is.
     pub distance: AtomicU64,
-    /// What the stores of a line take; without it there is no clock.
+    /// How long the stores of a line take. If 0 there is no clock.
     pub store: AtomicU64,
-    /// Lines can be put out of the caches.
+    /// Whether it can evict lines.
     pub evicts: bool,
     clock: AtomicU64,
 }
@@ -243,13 +243,13 @@ impl Machine {
         Machine { distance: distance.into(), store: store.into(), ..Machine::default() }
     }
 
-    /// The same with lines that can be put out of the caches.
+    /// The same machine, able to evict lines.
     pub fn evicting(self) -> Machine {
         Machine { evicts: true, ..self }
     }
 }
 
-/// Ring memory that tells of each access before it makes it.
+/// Ring memory that reports each access before it makes it.
 pub struct Tapped<'a, F> {
     mem: &'a MapMem,
     tap: F,
