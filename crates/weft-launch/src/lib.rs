@@ -1,6 +1,7 @@
-//! What a process of a job takes from its launcher by numbers and by C: a descriptor that it inherited, and libpmix.
+//! A job's process and its launcher: descriptors inherited from it, and PMIx by way of its C library.
 //!
-//! This crate is apart because it is unsafe: both are promises of another program. It knows nothing of weft, and what it offers is safe.
+//! This is a crate of its own because it is unsafe: both rely on promises of another program. It knows nothing of weft, and its interface
+//! is safe.
 
 pub mod passed;
 pub mod pmix;

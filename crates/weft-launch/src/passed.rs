@@ -1,4 +1,4 @@
-//! Descriptors that a process inherits under a number that its environment tells.
+//! Descriptors that a process inherits, with their numbers in an environment variable.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 /// # Errors
 /// If no descriptor has the number, or there is no room for one more.
 pub fn copy(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: this call reads no memory, and fails for a number that is no descriptor's.
+    // SAFETY: this call reads no memory, and fails for a number that no descriptor has.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
@@ -38,7 +38,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_copy_is_the_same_file_and_a_number_of_none_is_an_error() {
+    fn a_copy_is_the_same_file_and_an_unused_number_is_an_error() {
         let (mut from, to) = UnixStream::pair().expect("a pair");
         let copy = copy(to.as_raw_fd()).expect("it is open");
         drop(to);

@@ -1,4 +1,4 @@
-//! PMIx, the interface of `mpirun`, `prterun` and Slurm's `srun`: the client's part of libpmix, loaded when it is needed.
+//! PMIx, the interface of `mpirun`, `prterun` and Slurm's `srun`: the client's part of libpmix, loaded when it is first needed.
 //!
 //! Types and numbers are those of the PMIx standard 4, which later ones keep.
 
@@ -10,9 +10,10 @@ use std::ptr;
 /// The library's name; all versions since PMIx 3 have it.
 const LIBRARY: &str = "libpmix.so.2";
 
-/// Tells processes where the launcher's PMIx is installed, and where the library lies below that. The launcher's own comes first: with one of
-/// another version it speaks an older dialect, and complains.
+/// The environment variable that says where the launcher's PMIx is installed. Its library is tried first: with a library of another version
+/// the launcher falls back to an older protocol, and complains.
 const PREFIX: &str = "PMIX_PREFIX";
+/// Where the library may lie below that.
 const FOLDERS: [&str; 2] = ["lib", "lib/openmpi"];
 
 const KEY_BYTES: usize = 512;
@@ -27,7 +28,7 @@ const TYPE_BYTES: u16 = 27;
 const JOB_SIZE: &CStr = c"pmix.job.size";
 const COLLECT_DATA: &CStr = c"pmix.collect";
 
-/// Bytes of the largest value that is taken from another process.
+/// The most bytes of a value that is taken from another process.
 const VALUE_MOST: usize = 1 << 20;
 
 /// `pmix_proc_t`
@@ -102,18 +103,18 @@ struct Library {
 #[derive(Debug, thiserror::Error)]
 pub enum PmixError {
     /// The library cannot be loaded.
-    #[error("cannot load libpmix.so.2: {0}. Install it (libpmix2 of Debian), or have LD_LIBRARY_PATH name the folder of the launcher's own")]
+    #[error("cannot load libpmix.so.2: {0}. Install it (Debian: libpmix2), or set LD_LIBRARY_PATH to the folder of the launcher's own")]
     Library(String),
     /// The library or the launcher refused something.
-    #[error("{call}: {said}. Was the process started by mpirun, prterun or srun, and do these live?")]
+    #[error("{call}: {said}. Check that mpirun, prterun or srun started this process and still runs")]
     Refused {
         /// The function.
         call: &'static str,
-        /// What the library says of its status.
+        /// The library's words for its status.
         said: String,
     },
-    /// A value is not what this process's counterpart puts there.
-    #[error("another process put something else than weft puts there; start the same program everywhere")]
+    /// A value is missing, or not of the kind that weft stores there.
+    #[error("another process of the job stored a value that weft does not store; start the same program everywhere")]
     Strange,
 }
 
@@ -149,12 +150,12 @@ impl Pmix {
         Ok(pmix)
     }
 
-    /// The process's place among those that were started together.
+    /// This process's rank among the processes of the job.
     pub fn rank(&self) -> u32 {
         self.me.rank
     }
 
-    /// How many were started together.
+    /// The number of processes of the job.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -176,7 +177,7 @@ impl Pmix {
         self.library.check("PMIx_Commit", status)
     }
 
-    /// Waits until all processes of the job have called this. What they have put can be had then. Blocks.
+    /// Waits until all processes of the job have called this. Their values can be [got](Pmix::get) then. Blocks.
     ///
     /// # Errors
     /// If the library refuses, or a process has ended.
@@ -193,10 +194,10 @@ impl Pmix {
         self.library.check("PMIx_Fence", status)
     }
 
-    /// What a process has put under a key.
+    /// Gets the bytes that a process has put under a key.
     ///
     /// # Errors
-    /// If it has put nothing there, or something else than bytes.
+    /// If it has put nothing there, or a value of another kind.
     pub fn get(&mut self, rank: u32, key: &str) -> Result<Vec<u8>, PmixError> {
         let key = as_key(key)?;
         self.get_value(Proc { rank, ..self.me }, &key, |value| {
@@ -214,7 +215,7 @@ impl Pmix {
         })
     }
 
-    /// Ends the job everywhere with this status. The launcher ends this process as well, though it may return first.
+    /// Ends the whole job with this status. The launcher kills this process as well, but the call may return before that.
     ///
     /// # Errors
     /// If the library refuses.
@@ -226,7 +227,7 @@ impl Pmix {
         self.library.check("PMIx_Abort", told)
     }
 
-    /// Tells the launcher that the process needs it no longer. Without it the launcher takes the process's end for a failure.
+    /// Tells the launcher that this process no longer needs it. Without this the launcher takes the process's end for a failure.
     ///
     /// # Errors
     /// If the library refuses.
@@ -239,7 +240,7 @@ impl Pmix {
         self.library.check("PMIx_Finalize", status)
     }
 
-    /// Leaves the connection to the process that this one is forked from.
+    /// In a forked child: leaves the connection to the parent.
     pub fn forget(&mut self) {
         self.has_left = true;
     }
@@ -275,16 +276,16 @@ impl Pmix {
 
 impl Drop for Pmix {
     fn drop(&mut self) {
-        // Nobody is there to be told that it failed.
+        // There is nobody to report an error to.
         let _ = self.leave();
     }
 }
 
-/// The files that may be the library, the best one first.
+/// The files that may be the library, the preferred one first.
 fn candidates() -> Vec<CString> {
     // SAFETY: it takes a number, and returns one.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    // As the system's loader does with LD_LIBRARY_PATH: who runs a privileged program does not choose its libraries.
+    // As the system's loader ignores LD_LIBRARY_PATH: the user of a privileged program must not choose its libraries.
     let prefix = std::env::var(PREFIX).ok().filter(|prefix| prefix.starts_with('/') && !is_privileged);
     let own = prefix.iter().flat_map(|prefix| FOLDERS.map(|folder| format!("{prefix}/{folder}/{LIBRARY}")));
     own.chain([LIBRARY.to_owned()]).filter_map(|path| CString::new(path).ok()).collect()
@@ -296,9 +297,9 @@ fn as_key(key: &str) -> Result<CString, PmixError> {
 
 impl Library {
     fn load() -> Result<Library, PmixError> {
-        // Its plug-ins look for its symbols among the global ones. It is never unloaded: it has a thread.
+        // Global, because its plug-ins need its symbols. It is never unloaded, because it has a thread.
         let open = |path: &CString| {
-            // SAFETY: a text with a zero at its end. Libraries run code when they are loaded: these are the launcher's and the system's.
+            // SAFETY: a text with a zero at its end. Libraries run code when they are loaded; these are the launcher's or the system's own.
             unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }
         };
         let handle = candidates().iter().map(open).find(|handle| !handle.is_null());
@@ -341,7 +342,7 @@ impl Library {
     }
 }
 
-/// What the loader says of its last error.
+/// The loader's words for its last error.
 fn last_error() -> String {
     // SAFETY: it takes nothing, and returns a text of this thread's or null.
     let text = unsafe { libc::dlerror() };
