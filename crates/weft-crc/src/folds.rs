@@ -1,8 +1,9 @@
 //! CRC32C by folding with 256-bit carry-less multiplications.
 //!
-//! The method is Intel's ("Fast CRC computation for generic polynomials using PCLMULQDQ", 2009): the message is a polynomial, and what stands *n* bits
-//! in front of the end can be replaced by its product with x^n modulo the CRC's polynomial. So 256 bytes are folded onto the next 256 until none are
-//! left; then these are folded onto the last 16, whose CRC the processor's CRC instruction computes, as it does that of what is shorter.
+//! The method is Intel's ("Fast CRC computation for generic polynomials using PCLMULQDQ", 2009). The message is a polynomial, and a part
+//! that stands *n* bits in front of the end can be replaced by its product with x^n modulo the CRC's polynomial. So each 256 bytes are
+//! folded onto the next 256, and the last 256 onto their last 16. The processor's CRC instruction computes the CRC of these 16 bytes and of the
+//! rest, which is shorter than a block.
 
 // The build script leaves this file out before Rust 1.89.
 #![allow(clippy::incompatible_msrv)]
@@ -28,7 +29,7 @@ pub const fn factor(n: u32) -> i64 {
     (rest.reverse_bits() as i64) << 1
 }
 
-/// The factors that move 16 bytes forward by so many bytes: of their first word, and of their second one.
+/// The factors that move 16 bytes forward by `bytes`: for their first word, and for their second.
 const fn factors(bytes: u32) -> (i64, i64) {
     (factor(bytes * 8 + 32), factor(bytes * 8 - 32))
 }
@@ -39,7 +40,7 @@ const BY_QUARTER: (i64, i64) = factors(64);
 const BY_REGISTER: (i64, i64) = factors(32);
 const BY_LANE: (i64, i64) = factors(16);
 
-/// What the processor answered: zero while nobody has asked, so that a packet costs one look and not five.
+/// Whether the processor has the instructions; 0 while unknown. Kept so that a packet costs one check instead of five.
 static ANSWER: AtomicU8 = AtomicU8::new(0);
 const WIDE: u8 = 1;
 const NARROW: u8 = 2;
@@ -52,7 +53,7 @@ impl Folds {
     /// `None` if the processor lacks an instruction, or has AVX-512: `crc-fast` is faster there.
     #[inline]
     pub fn of_this_processor() -> Option<Folds> {
-        // Relaxed: whoever sees an old answer asks the processor once more.
+        // Relaxed: a thread that sees an old answer asks the processor once more.
         match ANSWER.load(Relaxed) {
             WIDE => Some(Folds(())),
             NARROW => None,
@@ -74,7 +75,7 @@ impl Folds {
     /// The checksum of these bytes.
     #[inline]
     pub fn crc32c(self, bytes: &[u8]) -> u32 {
-        // SAFETY: whoever has a `Folds` runs on a processor with these instructions.
+        // SAFETY: a `Folds` exists only on a processor with these instructions.
         unsafe { crc32c(bytes) }
     }
 }
@@ -110,7 +111,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !short(state as u32, rest)
 }
 
-/// Goes on from a state over bytes that are fewer than a block.
+/// Continues from a state over fewer bytes than a block.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn short(state: u32, bytes: &[u8]) -> u32 {
@@ -130,7 +131,7 @@ fn short(state: u32, bytes: &[u8]) -> u32 {
 #[target_feature(enable = "avx2")]
 fn load(block: &[u8; BLOCK]) -> [__m256i; 8] {
     let (places, _) = block.as_chunks::<32>();
-    // What is generic, such as an iterator's adapter, is compiled without these instructions, and would be a call.
+    // A loop instead of iterators: generic code is compiled without these instructions, and would be a call.
     let mut registers = [_mm256_setzero_si256(); 8];
     for at in 0..8 {
         // SAFETY: 32 bytes are readable there, and the load asks for no alignment.
@@ -139,7 +140,7 @@ fn load(block: &[u8; BLOCK]) -> [__m256i; 8] {
     registers
 }
 
-/// Moves both lanes forward, and adds what lies there.
+/// Moves both lanes forward, and adds the bytes there.
 #[inline]
 #[target_feature(enable = "vpclmulqdq,avx2")]
 fn fold(folded: __m256i, by: __m256i, next: __m256i) -> __m256i {

@@ -1,7 +1,8 @@
-//! CRC32C with the processor's CRC instruction, three at a time.
+//! CRC32C with the processor's CRC instruction, on three lanes at a time.
 //!
-//! The instruction takes 8 bytes and three cycles, and the next one waits for its result. So three lanes of the message are summed side by side, and put
-//! together: a checksum is shifted over the bytes behind it by its product with x^n modulo the CRC's polynomial (as in `folds.rs`).
+//! The instruction takes 8 bytes and three cycles, and the next one waits for its result. So the checksums of three lanes of the message
+//! are computed side by side, and then combined: a checksum is shifted over the bytes behind it by a product with x^n modulo the CRC's
+//! polynomial (as in `folds.rs`).
 
 // The build script leaves this file out before Rust 1.89.
 #![allow(clippy::incompatible_msrv)]
@@ -11,13 +12,13 @@ use std::arch::x86_64::*;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a lane are so many, or several times as many.
+/// Bytes of a step. A lane has one step or several.
 const STEP: usize = 64;
 
-/// The most.
+/// The most steps of a lane.
 const STEPS_MOST: usize = 32;
 
-/// What shifts a checksum over one lane, and over two.
+/// The factors that shift a checksum over one lane and over two, by the steps of a lane.
 const FACTORS: [(i64, i64); STEPS_MOST + 1] = {
     let mut factors = [(0, 0); STEPS_MOST + 1];
     let mut steps = 1;
@@ -29,7 +30,7 @@ const FACTORS: [(i64, i64); STEPS_MOST + 1] = {
     factors
 };
 
-/// What the processor answered: zero while nobody has asked.
+/// Whether the processor has the instructions; 0 while unknown.
 static ANSWER: AtomicU8 = AtomicU8::new(0);
 const HAS: u8 = 1;
 const LACKS: u8 = 2;
@@ -42,7 +43,7 @@ impl Lanes {
     /// `None` if the processor lacks an instruction, or has AVX-512: `crc-fast` is faster there.
     #[inline]
     pub fn of_this_processor() -> Option<Lanes> {
-        // Relaxed: whoever sees an old answer asks the processor once more.
+        // Relaxed: a thread that sees an old answer asks the processor once more.
         match ANSWER.load(Relaxed) {
             HAS => Some(Lanes(())),
             LACKS => None,
@@ -57,7 +58,7 @@ impl Lanes {
         has_all.then_some(Lanes(()))
     }
 
-    /// Of every processor that can run them, be there something faster or not.
+    /// On every processor that can run them, even if it has a faster way.
     pub fn wherever_they_run() -> Option<Lanes> {
         Lanes::can_run().then_some(Lanes(()))
     }
@@ -69,7 +70,7 @@ impl Lanes {
     /// The checksum of these bytes.
     #[inline]
     pub fn crc32c(self, bytes: &[u8]) -> u32 {
-        // SAFETY: whoever has a `Lanes` runs on a processor with these instructions.
+        // SAFETY: a `Lanes` exists only on a processor with these instructions.
         unsafe { crc32c(bytes) }
     }
 }
@@ -94,7 +95,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !state
 }
 
-/// Goes on from a state over three lanes of so many steps.
+/// Continues from a state over three lanes of `steps` steps.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.2")]
 fn three(state: u32, bytes: &[u8], steps: usize) -> u32 {

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 
 const WORK: &str = "WEFT_TEST_WORK";
 
-/// The instructions of one checksum by this way over so many bytes, in a process of its own.
+/// Counts the instructions of one checksum by this way over this many bytes, in a process of its own.
 fn counted(way: &str, bytes: usize) -> u64 {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "work", "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
     let mut child = command.env(WORK, format!("{way} {bytes}")).spawn().expect("it starts");
-    // The thread that has the test run, which is traced: it is not the first one of its process.
+    // The traced thread is the one that runs the test, not the first one of its process.
     let next_stop = || match waitpid(None, Some(WaitPidFlag::__WALL)).expect("it is traced") {
         WaitStatus::Stopped(thread, signal) => (thread, signal),
         other => panic!("{other:?}"),
@@ -45,7 +45,7 @@ fn work() {
         "lanes" => |bytes: &[u8]| weft_crc::crc32c_in_lanes(bytes).expect("this processor has them"),
         _ => |_: &[u8]| 0,
     };
-    // What is found out once is not counted.
+    // A first call, so that one-time work is not counted.
     black_box(checksum(black_box(&contents)));
     ptrace::traceme().expect("its parent traces it");
     raise(Signal::SIGUSR1).expect("its own");
@@ -77,7 +77,7 @@ fn three_lanes_take_an_instruction_for_five_bytes() {
     for bytes in [64, 1400, 64 << 10] {
         let lanes = counted("lanes", bytes) - none;
         println!("{bytes} bytes: {lanes} instructions in lanes");
-        // A word and a bit of a loop for each 8 bytes, and what is done once.
+        // An instruction and its share of the loop for each 8 bytes, and a constant.
         assert!(lanes <= bytes as u64 / 5 + 120, "{bytes} bytes: {lanes} instructions");
     }
 }

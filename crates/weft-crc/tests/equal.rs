@@ -1,4 +1,4 @@
-//! The checksum is that of the other implementation, and that of the standard, for every length and alignment.
+//! The checksum equals that of the other implementation and that of the standard, for every length and alignment.
 
 use proptest::prelude::*;
 use weft_crc::{crc32c, crc32c_everywhere, crc32c_in_lanes};
@@ -52,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn a_changed_bit_changes_it() {
+fn a_changed_bit_changes_the_checksum() {
     let mut bytes = vec![7; 64 << 10];
     let before = crc32c(&bytes);
     for bit in (0..bytes.len() * 8).step_by(997) {
@@ -63,7 +63,7 @@ fn a_changed_bit_changes_it() {
     assert_eq!(crc32c(&bytes), before);
 }
 
-/// So that a run says which way it tested.
+/// Shows in a run which way it tested.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_wide_way_is_taken_where_there_is_one() {
