@@ -2,8 +2,8 @@
 //!
 //! The method is Intel's ("Fast CRC computation for generic polynomials using PCLMULQDQ", 2009). The message is a polynomial, and a part
 //! that stands *n* bits in front of the end can be replaced by its product with x^n modulo the CRC's polynomial. So each 256 bytes are
-//! folded onto the next 256, and the last 256 onto their last 16. The processor's CRC instruction computes the CRC of these 16 bytes and of the
-//! rest, which is shorter than a block.
+//! folded onto the next 256, and the last 256 onto their last 16. The processor's CRC instruction computes the CRC of these 16 bytes and
+//! of the rest, which is shorter than a block.
 
 // The build script leaves this file out before Rust 1.89.
 #![allow(clippy::incompatible_msrv)]
