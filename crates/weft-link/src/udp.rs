@@ -1,14 +1,14 @@
-//! The link over UDP: one socket of the kernel. Packets go out in runs and come in in runs, so that bulk costs one system
-//! call for many packets, and a single packet one call without anything besides.
+//! The link over UDP: one kernel socket. Packets are sent and received in runs, so that bulk costs one system call for many packets,
+//! and a single packet costs one call and nothing else.
 //!
-//! What the kernel can do is found out while it is used: a run goes as one segmented datagram (UDP_SEGMENT), where that is
-//! refused by one `sendmmsg`, and where there is none packet by packet.
+//! The kernel's abilities are discovered in use: a run goes as one segmented datagram (UDP_SEGMENT), by one `sendmmsg` where that is
+//! refused, and packet by packet where there is no `sendmmsg`.
 //!
-//! Runs come in whole only if the kernel is asked (UDP_GRO), and then it has to be asked for their segments' length with each
-//! datagram, which makes a small one dearer by a quarter. So runs are asked for while packets follow one another, see [`Pace`].
-//! The calls for single packets are compiled into their caller: a return just after a system call is dear as well.
+//! Runs come in whole only if the kernel is asked for that (UDP_GRO). Then each receive must also ask for the length of the segments,
+//! which makes a single packet a quarter more expensive. So runs are asked for only while packets follow one another, see [`Pace`].
+//! The calls for single packets are inlined into their caller, because a return right after a system call is expensive, too.
 //!
-//! Our own and not `quinn-udp`: that takes control data with every datagram, sent or received, which is dearer by 40 %.
+//! `quinn-udp` is not used, because it sends and receives control data with every datagram, which is 40 % more expensive.
 
 use crate::address::Ports;
 use crate::NetworkError as Error;
@@ -26,10 +26,10 @@ use std::time::Duration;
 use weft_shm::fork::without_forks;
 use weft_shm::{Descriptor, Pages};
 
-/// A buffer that no datagram and no run overfills.
+/// Bytes of a buffer that holds any datagram and any run.
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
-/// What became of a run.
+/// How far a run was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Packets that the kernel took, from the first on.
@@ -45,14 +45,14 @@ pub enum Stop {
     Full,
     /// The next packet is larger than what the interface carries.
     TooLarge,
-    /// Nothing goes there now: the rest is to be dropped as if it were lost.
+    /// The destination cannot be reached now: the rest is to be dropped as if it were lost.
     Unreachable,
 }
 
-/// What was there to receive.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing; or only errors, and so many that the next look should see what else there is to do.
+    /// Nothing, or so many errors in a row that the caller should do other work first.
     Nothing,
     /// Packets of one sender in the first `bytes` of the buffer, at least one: each has `segment` bytes, the last one may
     /// have fewer. Neither is 0.
@@ -64,14 +64,14 @@ pub enum Received {
 pub struct Udp<K = Linux> {
     socket: Descriptor,
     local: SocketAddr,
-    /// The one it is connected to, if it is.
+    /// The peer, if the socket is connected.
     peer: Option<SocketAddr>,
     receive_bytes: usize,
-    /// Bytes of memory that the kernel may keep of what came, where somebody said so.
+    /// The limit of the receive buffer, if one is set.
     receive_most: Option<usize>,
     pace: Pace,
     dropped: u64,
-    /// The kernel may have words about packets that were sent.
+    /// The kernel's error queue may have reports about packets that were sent.
     has_words: Cell<bool>,
     /// The best [`Way`] of sending that the kernel has not refused.
     way: Cell<Way>,
@@ -79,33 +79,33 @@ pub struct Udp<K = Linux> {
     kernel: K,
 }
 
-/// When runs came.
+/// Arrival times of runs.
 #[derive(Debug, Default)]
 struct Stamps {
-    /// The kernel says it with each.
+    /// The kernel gives the time with each run.
     are_on: Cell<bool>,
-    /// When the last one came, if it was said.
+    /// The time of the last run, if the kernel gave it.
     last: Cell<Option<Duration>>,
 }
 
-/// How the socket receives, and what decides it.
+/// Whether the socket receives runs or single packets, and the counts that decide it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     /// The kernel puts packets together that arrive together.
     is_for_runs: bool,
-    /// It refused to.
+    /// The kernel refused to put packets together.
     is_fixed: bool,
-    /// Datagrams since a look found nothing.
+    /// Datagrams since a receive found nothing.
     streak: u32,
-    /// Datagrams of one packet each since one of more, or since runs are asked for.
+    /// Datagrams of a single packet in a row since runs are asked for.
     singles: u32,
-    /// Looks that found nothing since a datagram, while runs are asked for.
+    /// Receives in a row that found nothing, while runs are asked for.
     looks: u32,
 }
 
 impl Udp {
-    /// Opens a socket at one address of this host, or at all (the unspecified one; of IPv6: of both families), on the first of
-    /// these ports that is free.
+    /// Opens a socket at one address of this host, on the first free port of these. The unspecified address means all addresses; that of
+    /// IPv6 those of both families.
     ///
     /// # Errors
     /// If all of these ports are in use, the address is not this host's, or the kernel gives no socket.
@@ -113,14 +113,14 @@ impl Udp {
         Udp::with_kernel(at, ports, Linux::default())
     }
 
-    /// A second socket at the same address and port, connected to one peer: a round trip of small packets takes a sixth less
-    /// time over it, for the kernel looks up no route. What comes from that peer comes to this socket from now on. `None` if the
-    /// kernel does not want to. `others` are the ones that were made so before.
+    /// A second socket at the same address and port, connected to one peer. A round trip of small packets takes a sixth less time over it,
+    /// because the kernel looks up no route. From now on packets of that peer come to this socket. `None` if the kernel refuses. `others`
+    /// are the sockets that were made by this call before.
     #[cold]
     pub fn direct<'a>(&self, peer: &SocketAddr, others: impl Iterator<Item = &'a Udp> + Clone) -> Option<Udp> {
         let peer = self.reach(peer);
         let socket = socket_for(self.local.ip()).ok()?;
-        // Two sockets may have one port if both say so and are of one user; said for this moment only, nobody else joins.
+        // Sockets may share a port if all allow it and belong to one user. They allow it only for this moment, so nobody else can join.
         let share = |should| {
             let all = others.clone().map(|u| &u.socket).chain([&self.socket, &socket]);
             all.map(|socket| sockopt::set_socket_reuseport(socket, should)).fold(Ok(()), Result::and)
@@ -166,7 +166,7 @@ impl<K: Kernel> Udp<K> {
         Ok(Udp { socket, local, peer, receive_bytes, receive_most, pace, dropped: 0, has_words, way, stamps, kernel })
     }
 
-    /// Has the kernel keep at most so many bytes of memory of what came, and of direct sockets that are made from now on.
+    /// Limits the receive buffer to `most` bytes of kernel memory, also for direct sockets that are made from now on.
     pub fn limit_buffers(&mut self, most: Option<usize>) {
         let Some(most) = most.filter(|most| *most < self.receive_bytes) else { return };
         limit_buffer(&self.socket, most);
@@ -174,13 +174,13 @@ impl<K: Kernel> Udp<K> {
         self.receive_bytes = sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0);
     }
 
-    /// What was said so.
+    /// The limit that [`Udp::limit_buffers`] has set.
     pub fn receive_most(&self) -> Option<usize> {
         self.receive_most
     }
 
-    /// Receives one datagram, or some that the kernel has put together. Does not block. What does not fit into `buffer` is
-    /// dropped, as are errors that the network reported: the transport finds out by itself what is lost.
+    /// Receives one datagram, or some that the kernel has put together. Does not block. Datagrams that do not fit into `buffer` are
+    /// dropped, and so are errors that the network reported: the transport detects losses by itself.
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
         for _ in 0..ERRORS_MOST {
@@ -223,8 +223,8 @@ impl<K: Kernel> Udp<K> {
         self.send_to(None, packets, segment)
     }
 
-    /// The same of memory that stays as it is, see [`weft_core::ni::Link::send_lasting`]: it goes without a copy, if it is much and the kernel
-    /// can. A last packet that is shorter is copied.
+    /// As [`Udp::send_to_peer`], of memory that stays unchanged, see [`weft_core::ni::Link::send_lasting`]. A long run goes without a copy
+    /// if the kernel can do that; a last packet that is shorter is copied.
     #[inline]
     pub fn send_lasting_to_peer(&self, pages: &Pages, place: Range<usize>, segment: usize) -> Sent {
         let packets = &pages.as_ref()[place.clone()];
@@ -242,7 +242,7 @@ impl<K: Kernel> Udp<K> {
                 Sent { packets: count + packets, stop }
             }
             Some(Err(error)) if stop(error) == Stop::Full => Sent { packets: 0, stop: Some(Stop::Full) },
-            // Whatever it is, it is told again, or the kernel takes them by another way.
+            // Try the other way: the error comes again, or the kernel takes the packets.
             Some(Err(error)) => {
                 self.note(error);
                 self.send_to_peer(packets, segment)
@@ -262,13 +262,13 @@ impl<K: Kernel> Udp<K> {
         }
     }
 
-    /// Calls again if a signal interrupts the call, and if the error may be about an earlier packet.
+    /// Calls again if a signal interrupts the call, or if the error may be about an earlier packet.
     ///
-    /// The kernel tells an error that the network reported by failing the next call on the socket, whichever that is, and
-    /// then forgets it: that call did nothing. An error that is told again is about this packet. Somebody who guesses our
-    /// port can forge a word that a packet is too large, once for each call or a few times.
+    /// The kernel reports a network error by failing the next call on the socket, whichever that is, and then forgets it; that call did
+    /// nothing. An error that comes again is about this packet. An attacker who guesses our port can forge a report that a packet is too
+    /// large, once for each call or a few times.
     ///
-    /// Where the interface dropped what was sent, the result is `dropped`: it is lost, as packets may be.
+    /// If the interface dropped the packets, the result is `dropped`: they are lost, as packets may be.
     #[inline(always)]
     fn retried<T>(&self, dropped: T, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         let mut errors = 0;
@@ -297,14 +297,13 @@ impl<K: Kernel> Udp<K> {
         self.has_words.get()
     }
 
-    /// Looks next time whether the kernel has words, although no call said so.
+    /// Has the next look read the error queue, although no call failed.
     pub fn look_for_words(&self) {
         self.has_words.set(true);
     }
 
-    /// Takes the kernel's words about packets that were sent, up to the next one that says that nobody has a packet's port.
-    /// Returns where the packet was to go, and how much of its beginning was written to `quoted`. Without reading them, the
-    /// socket would wake whoever watches it for ever. Does not block.
+    /// Reads the kernel's error queue up to the next report that nobody has a packet's port. Returns the packet's destination, and how many
+    /// bytes of its beginning were written to `quoted`. Unread reports would wake the socket's watchers again and again. Does not block.
     #[cold]
     pub fn next_refusal(&self, quoted: &mut [u8]) -> Option<(SocketAddr, usize)> {
         for _ in 0..WORDS_MOST {
@@ -320,8 +319,8 @@ impl<K: Kernel> Udp<K> {
         None
     }
 
-    /// How long ago what was received last came to this host, if the kernel tells. A system call; of runs for the first one alone: those
-    /// after it are received together with the time at which they came.
+    /// How long ago the datagram or run that was received last came to this host, if the kernel says so. A system call; while runs are
+    /// received only the first time, because from then on each run comes with its time.
     pub fn age_of_last(&self) -> Option<Duration> {
         if self.stamps.are_on.get() {
             return self.stamps.last.get().and_then(weft_shm::arrival::age_at);
@@ -333,12 +332,13 @@ impl<K: Kernel> Udp<K> {
         age
     }
 
-    /// Where the socket is, with the port that it got.
+    /// The socket's address, with the port that it got.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Bytes of the packets that the way to an address begins with, headers left out; `None` if the kernel does not know.
+    /// The bytes, without headers, of a packet that the first interface on the way to an address carries. `None` if the kernel does not
+    /// know.
     #[cold]
     pub fn packet_bytes(&self, to: &SocketAddr) -> Option<usize> {
         without_forks(|| {
@@ -353,7 +353,7 @@ impl<K: Kernel> Udp<K> {
         })
     }
 
-    /// How much the kernel keeps for us, as it counts: with its own overhead, so of small packets far less fits.
+    /// The size of the receive buffer as the kernel counts it: with its own overhead, so far fewer bytes of small packets fit.
     pub fn receive_bytes(&self) -> usize {
         self.receive_bytes
     }
@@ -394,14 +394,14 @@ impl<K: Kernel> Udp<K> {
         }
     }
 
-    /// Nothing was there a moment ago. What came since, put together by the old rule, must be received by the old rule: by
-    /// the new one nobody would know where its packets end.
+    /// Nothing was there a moment ago. A run that came since was put together, and must be received as a run: otherwise nobody would know
+    /// where its packets end.
     #[cold]
     fn ask_for_no_runs(&mut self) {
         (self.pace.singles, self.pace.looks) = (0, 0);
         let socket = self.socket.as_fd();
         if self.stamps.are_on.take() {
-            // What is received alone comes without control data, so it would have no time.
+            // Single packets are received without control data, so they would have no time.
             let _ = self.kernel.stamp(socket, false);
         }
         if self.kernel.put_together(socket, false).is_err() {
@@ -424,7 +424,7 @@ impl<K: Kernel> Udp<K> {
         Sent { packets, stop: None }
     }
 
-    /// Sends one packet of a run or more.
+    /// Sends the first packet or packets of a run. Returns how many.
     fn send_some(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
         let most = (DATAGRAM_MOST / segment).min(SEGMENTS_MOST);
         let part = &run[..run.len().min(most * segment)];
@@ -433,8 +433,8 @@ impl<K: Kernel> Udp<K> {
         let Some(length) = length else { return self.send_separately(to, run, segment) };
         match self.retried((), || self.kernel.send_segments(self.socket.checked(), to, part, length)) {
             Ok(()) => Ok(part.len().div_ceil(segment)),
-            // Also said of packets that cannot go by any way (too large ones, by older kernels). Only if they do go otherwise
-            // it was the segments that were refused: by the interface, or by a tunnel of the kernel's.
+            // Older kernels also say this of packets that cannot be sent in any way (too large ones). Only if the packets can be sent
+            // separately, the segments were refused: by the interface, or by a tunnel of the kernel.
             Err(Errno::IO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => {
                 self.kernel.forget_segments(self.socket.checked());
                 let some = self.send_separately(to, run, segment)?;
@@ -445,7 +445,7 @@ impl<K: Kernel> Udp<K> {
         }
     }
 
-    /// As `send_some`, each packet a datagram from the start.
+    /// As `send_some`, with each packet as a datagram of its own.
     #[cold]
     fn send_separately(&self, to: Option<&SocketAddr>, run: &[u8], segment: usize) -> Result<usize, Stop> {
         if self.way.get() != Way::Single {
@@ -460,7 +460,7 @@ impl<K: Kernel> Udp<K> {
         self.retried((), || self.kernel.send_one(self.socket.checked(), to, packet)).map(|()| 1).map_err(stop)
     }
 
-    /// An IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
+    /// The address as the socket needs it: an IPv6 socket reaches IPv4 addresses by their mapped form (RFC 4291, section 2.5.5.2).
     #[inline(always)]
     fn reach(&self, to: &SocketAddr) -> SocketAddr {
         match to {
@@ -495,10 +495,10 @@ enum Way {
     Single,
 }
 
-/// The system calls of the fast path. Tests put errors in their place.
+/// The system calls of the fast path. Tests can make them fail.
 pub trait Kernel {
     fn send_one(&self, socket: BorrowedFd<'_>, to: Option<&SocketAddr>, packet: &[u8]) -> Result<(), Errno>;
-    /// A run as one datagram for the kernel to cut. It takes all or nothing.
+    /// Sends a run as one datagram for the kernel to cut. The kernel takes all or nothing.
     fn send_segments(
         &self,
         socket: BorrowedFd<'_>,
@@ -506,13 +506,13 @@ pub trait Kernel {
         run: &[u8],
         segment: u16,
     ) -> Result<(), Errno>;
-    /// A run of whole packets that lies in pages that stay as they are, to the socket's peer.
+    /// Sends a run of whole packets, in pages that stay unchanged, to the socket's peer.
     fn send_pages(&self, socket: BorrowedFd<'_>, pages: &Pages, run: Range<usize>, segment: u16) -> Result<(), Errno>;
-    /// Whether the kernel is to say of each run when it came.
+    /// Sets whether the kernel gives the arrival time with each run.
     fn stamp(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno>;
-    /// From now on what is sent as one datagram goes as one.
+    /// From now on the kernel cuts no datagrams.
     fn forget_segments(&self, socket: BorrowedFd<'_>);
-    /// The first packets of a run; says how many it took.
+    /// Sends the first packets of a run as separate datagrams. Returns how many.
     fn send_many(
         &self,
         socket: BorrowedFd<'_>,
@@ -520,17 +520,17 @@ pub trait Kernel {
         run: &[u8],
         segment: usize,
     ) -> Result<usize, Errno>;
-    /// A datagram, where the kernel puts none together; from whom is known if the socket is connected.
+    /// Receives a datagram while the kernel puts none together. A connected socket passes its `peer`, which is then the sender.
     fn receive_one(&self, socket: BorrowedFd<'_>, peer: Option<SocketAddr>, buffer: &mut [u8]) -> Result<Got, Errno>;
-    /// A datagram, or some that the kernel has put together.
+    /// Receives a datagram, or some that the kernel has put together.
     fn receive_run(&self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Got, Errno>;
-    /// Whether the kernel is to put datagrams together.
+    /// Sets whether the kernel puts datagrams together.
     fn put_together(&self, socket: BorrowedFd<'_>, should: bool) -> Result<(), Errno>;
     /// Whether there is nothing to receive.
     fn is_empty(&self, socket: BorrowedFd<'_>) -> bool;
 }
 
-/// What the kernel says of something received.
+/// A received datagram or run, as the kernel describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
     from: Option<SocketAddr>,
@@ -538,21 +538,21 @@ pub struct Got {
     /// `None` for one datagram as it was sent.
     segment: Option<usize>,
     is_whole: bool,
-    /// When it came, as the host's clock had it, if the kernel was asked to say so.
+    /// When it came, by the host's clock, if the kernel was asked for that.
     came_at: Option<Duration>,
 }
 
 /// The kernel itself.
 #[derive(Debug, Default)]
 pub struct Linux {
-    /// The length of segments that the socket was told, or 0. Told once, and not with each datagram, for it rarely changes.
+    /// The segment length that is set on the socket, or 0. Set on the socket and not given with each datagram, because it rarely changes.
     segment: Cell<u16>,
-    /// It does not take pages.
+    /// The kernel does not take pages, so they are copied.
     copies: Cell<bool>,
 }
 
 impl Linux {
-    /// Datagrams are cut into packets of so many bytes from now on.
+    /// From now on the kernel cuts datagrams into packets of `segment` bytes.
     fn cut_into(&self, socket: BorrowedFd<'_>, segment: u16) -> Result<(), Errno> {
         if self.segment.get() != segment {
             socket::setsockopt(&socket, UdpGsoSegment, &segment.into()).map_err(errno)?;
@@ -589,7 +589,7 @@ impl Kernel for Linux {
         }
         self.cut_into(socket, segment)?;
         pages.send(socket, run).inspect_err(|error| {
-            // What is said of the way there, or of its being full, says nothing of pages.
+            // Errors of the network, or of a full socket, say nothing about pages.
             let says_nothing = is_told_by_networks(*error) || *error == Errno::NOBUFS || stop(*error) == Stop::Full;
             self.copies.set(!says_nothing);
         })
@@ -603,7 +603,7 @@ impl Kernel for Linux {
     #[cold]
     fn forget_segments(&self, socket: BorrowedFd<'_>) {
         if self.segment.replace(0) != 0 {
-            // It took another length before, so it takes this one.
+            // It took another length before, so this cannot fail.
             let _ = socket::setsockopt(&socket, UdpGsoSegment, &0);
         }
     }
@@ -676,7 +676,7 @@ fn send(socket: BorrowedFd<'_>, to: Option<&SocketAddr>, datagram: &[u8]) -> Res
     }
 }
 
-/// Room for a word of the kernel, aligned as its headers are.
+/// Room for a report of the kernel, aligned as its headers are.
 #[repr(C, align(8))]
 struct Words([u8; WORD_BYTES]);
 
@@ -692,7 +692,7 @@ fn sender(address: &SockaddrStorage) -> Option<SocketAddr> {
     Some(unmapped(SocketAddr::V6(SocketAddrV6::new(v6.ip(), v6.port(), 0, v6.scope_id()))))
 }
 
-/// IPv4 addresses as such, also from a socket of both families.
+/// Turns an IPv4-mapped address, as a socket of both families gives it, into the IPv4 address.
 #[inline(always)]
 fn unmapped(address: SocketAddr) -> SocketAddr {
     match address {
@@ -708,8 +708,8 @@ fn errno(error: nix::Error) -> Errno {
     Errno::from_raw_os_error(error as i32)
 }
 
-/// The interface dropped what was sent, because its queue is full or its other end does not take it. The kernel says so to
-/// sockets that are told what the network reports, and to others that it went.
+/// Turns `NOBUFS` into success: the interface dropped the packets, because its queue is full or its other end does not take them. The
+/// kernel reports that only to sockets that ask for network errors; others are told that the packets were sent.
 #[cold]
 fn was_dropped(error: Errno) -> Result<(), Errno> {
     if error == Errno::NOBUFS {
@@ -734,7 +734,7 @@ fn is_told_by_networks(error: Errno) -> bool {
     told.contains(&error)
 }
 
-/// Takes one word of the kernel about a packet that was sent. It is a refusal if it says that nobody has the port.
+/// Takes one report from the kernel's error queue. It is a refusal if it says that nobody has the packet's port.
 fn next_word(socket: BorrowedFd<'_>, quoted: &mut [u8]) -> Result<Option<(SocketAddr, usize)>, Errno> {
     let mut control = Words([0; WORD_BYTES]);
     let mut slices = [IoSliceMut::new(quoted)];
@@ -744,7 +744,7 @@ fn next_word(socket: BorrowedFd<'_>, quoted: &mut [u8]) -> Result<Option<(Socket
     let is_refusal = message.cmsgs().is_ok_and(|mut controls| {
         controls.any(|control| match control {
             ControlMessageOwned::Ipv4RecvErr(word, _) | ControlMessageOwned::Ipv6RecvErr(word, _) => {
-                // Not one of our own kernel, which knows nothing of ports elsewhere.
+                // Reports of our own kernel do not count: it knows nothing about ports of other hosts.
                 let is_of_network = [ICMP, ICMP6].contains(&word.ee_origin);
                 is_of_network && Errno::from_raw_os_error(word.ee_errno as i32) == Errno::CONNREFUSED
             }
@@ -760,7 +760,7 @@ fn stop(error: Errno) -> Stop {
     match error {
         Errno::AGAIN | Errno::NOMEM => Stop::Full,
         Errno::MSGSIZE => Stop::TooLarge,
-        // No route, nobody there, a firewall. Whatever else it may be: time will tell, and the transport sends again.
+        // No route, no such host, a firewall. For any other error the same holds: the transport sends again.
         _ => Stop::Unreachable,
     }
 }
@@ -774,16 +774,16 @@ fn socket_for(address: IpAddr) -> Result<Descriptor, Errno> {
     Ok(socket)
 }
 
-/// Asks for what makes the link faster. Where it is refused the link works without.
+/// Asks for options that make the link faster. It works without those that are refused.
 fn ask_for_features(socket: &Descriptor, family: AddressFamily) {
-    // Beyond the host's limit (net.core.rmem_max) if we are privileged, else up to it.
+    // Beyond the host's limit (net.core.rmem_max) if we are privileged, otherwise up to it.
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES));
     let _ = sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES));
-    // No packet is cut on its way, and what the kernel believes of the path does not count: the transport finds out itself.
+    // Routers do not fragment packets, and the kernel ignores its own path MTU: the transport finds it out itself.
     let _ = sockopt::set_ip_mtu_discover(socket, sockopt::Ipv4PathMtuDiscovery::PROBE);
-    // What the network reports is kept with the packet's beginning and where it was to go.
+    // The kernel queues network errors, each with the packet's beginning and destination.
     let _ = socket::setsockopt(socket, Ipv4RecvErr, &true);
     if family == AddressFamily::INET6 {
         let _ = socket::setsockopt(socket, Ipv6RecvErr, &true);
@@ -793,13 +793,13 @@ fn ask_for_features(socket: &Descriptor, family: AddressFamily) {
     }
 }
 
-/// Makes the buffer smaller. The kernel doubles what it is told, for what it needs around packets.
+/// Makes the buffer smaller. The kernel doubles the value that it is given, for its own overhead.
 fn limit_buffer(socket: &Descriptor, most: usize) {
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, most / 2)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, most / 2));
 }
 
-/// Binds the first port that is free, and says where the socket is.
+/// Binds the first port that is free, and returns the socket's address.
 fn bind(socket: &Descriptor, at: IpAddr, ports: Ports) -> Result<SocketAddr, Error> {
     for port in ports.iter() {
         match net::bind(socket, &SocketAddr::new(at, port)) {
@@ -827,50 +827,51 @@ fn local(socket: &Descriptor) -> Result<SocketAddr, Error> {
     })
 }
 
-/// What a link should hold while the program computes: 4 ms at 1 GB/s. The kernel counts its own overhead in.
+/// Buffers of a socket, to hold packets while the program computes: 4 ms at 1 GB/s, including the kernel's overhead.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Segments that every kernel with UDP_SEGMENT takes (from 6.9 on it takes 128).
+/// The most segments that every kernel with UDP_SEGMENT takes (from 6.9 on it takes 128).
 const SEGMENTS_MOST: usize = 64;
 
-/// What an IPv4 datagram holds: 65,535 bytes less the headers of IP and UDP.
+/// The most bytes of an IPv4 datagram: 65,535 less the headers of IP and UDP.
 const DATAGRAM_MOST: usize = 65_535 - 20 - 8;
 
-/// Bytes from which on pages are handed over: that takes two calls, which cost as much as to copy a part of this.
+/// The fewest bytes that are sent as pages. Handing pages over costs as much as copying a part of this.
 const PAGES_LEAST: usize = 16 << 10;
 
-/// Packets of one `sendmmsg`.
+/// The most packets of one `sendmmsg`.
 const MANY_MOST: usize = 32;
 
-/// So many errors of one packet in a row may be about earlier packets. One is told at a time, so several come between two
-/// calls only if somebody floods us.
+/// This many errors in a row are taken to be about earlier packets. The kernel reports one with each call, so several come in a row only
+/// if somebody floods us.
 const ERRORS_DOUBTED: u32 = 3;
 
-/// Words of the kernel that are read in one go.
+/// The most reports of the kernel that are read in one go.
 const WORDS_MOST: usize = 64;
 
 /// Origins of an error that the kernel reports: ICMP and ICMPv6 (`SO_EE_ORIGIN_ICMP`, `SO_EE_ORIGIN_ICMP6`).
 const ICMP: u8 = 2;
 const ICMP6: u8 = 3;
 
-/// A control message's header, a word and the address that it came from, and some to spare.
+/// A control message's header, a report and the address that it came from, and some to spare.
 const WORD_BYTES: usize = 128;
 
-/// Errors and misfits that one look skips.
+/// The most errors and unusable datagrams that one receive skips.
 const ERRORS_MOST: usize = 8;
 
-/// From so many datagrams on, with no empty look between them, runs are asked for.
+/// After this many datagrams, with no empty receive between them, runs are asked for.
 const RUNS_FROM: u32 = 3;
 
-/// After so many datagrams in a row that were no runs, runs are not asked for any more.
+/// After this many datagrams in a row that were no runs, runs are no longer asked for.
 const SINGLES_MOST: u32 = 64;
 
-/// And after so many looks in a row that found nothing, for a look at a socket that hears nothing is to be a cheap one too. They last longer
-/// than a peer that shares its core is kept off it: what it sends when it is back are runs, and one that is taken apart fills more of
-/// the socket's memory and takes a call for each packet. With 1,024 looks a tenth less comes beside a process that computes on each core.
+/// After this many empty receives in a row runs are no longer asked for, either, because looking at a quiet socket should be cheap, too.
+/// These receives last longer than a peer is kept off a core that it shares. When it is back it sends runs, and a run that is received
+/// packet by packet takes more of the socket's memory and a call for each packet. With 1,024, a tenth less arrives while another process
+/// computes on each core.
 const LOOKS_MOST: u32 = 1 << 16;
 
-/// Two control messages' headers, an integer in whole words, and a time.
+/// The headers of two control messages, an integer padded to whole words, and a time.
 const CONTROL_BYTES: usize = 16 + 8 + 16 + 16;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ enum Call {
     IsEmpty,
 }
 
-/// The kernel, but calls fail as planned: the next call of its kind does.
+/// The real kernel, but a planned error makes the next call of its kind fail.
 #[derive(Debug, Default)]
 struct Faulty {
     planned: RefCell<VecDeque<(Call, Errno)>>,
@@ -32,7 +32,7 @@ impl Faulty {
         self.planned.borrow_mut().push_back((call, error));
     }
 
-    /// Says it so often that it is believed.
+    /// Plans an error so often that it is believed.
     fn refuse(&self, call: Call, error: Errno) {
         let times = if is_told_by_networks(error) { 1 + ERRORS_DOUBTED } else { 1 };
         (0..times).for_each(|_| self.plan(call, error));
@@ -102,7 +102,7 @@ impl Kernel for Faulty {
     }
 
     fn is_empty(&self, socket: BorrowedFd<'_>) -> bool {
-        // An error stands for something that came just now.
+        // A planned error stands for a packet that came just now.
         self.pass(Call::IsEmpty).is_ok() && self.linux.is_empty(socket)
     }
 }
@@ -131,7 +131,7 @@ fn receive<K: Kernel>(udp: &mut Udp<K>, buffer: &mut [u8]) -> (SocketAddr, usize
     }
 }
 
-/// As many packets as asked for, each by itself.
+/// Receives this many packets, and returns each by itself.
 fn packets<K: Kernel>(udp: &mut Udp<K>, count: usize) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut packets = Vec::new();
@@ -142,7 +142,7 @@ fn packets<K: Kernel>(udp: &mut Udp<K>, count: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A run of packets that differ.
+/// The bytes of a run whose packets differ.
 fn run(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
@@ -185,7 +185,7 @@ fn ports_in_use_are_passed_over_and_then_told() {
     };
     let error = wanted(port.to_string()).expect_err("the port is held").to_string();
     assert!(error.contains(&port.to_string()) && error.contains("WEFT_PORT"), "{error}");
-    // Somebody else may hold all of the next ones, but then that is what is said.
+    // Other programs may hold all of the next ports; then the error says so.
     match wanted(format!("{port}-{}", port.saturating_add(50))) {
         Ok(next) => assert!(next.local().port() > port),
         Err(error) => assert!(error.to_string().contains(&port.to_string()), "{error}"),
@@ -194,7 +194,7 @@ fn ports_in_use_are_passed_over_and_then_told() {
 
 #[test]
 fn address_of_another_host_is_told_with_the_way_out() {
-    // Kept for documentation (RFC 5737): no host has it.
+    // Reserved for documentation (RFC 5737): no host has it.
     let error = Udp::open(at("192.0.2.1"), Ports::ANY).expect_err("not ours").to_string();
     assert!(error.contains("192.0.2.1") && error.contains("WEFT_ADDR"), "{error}");
 }
@@ -231,7 +231,7 @@ fn long_run_is_split_at_what_one_call_takes() {
     assert_eq!(a.send(&b.local(), &sent, 100), Sent { packets: 130, stop: ALL_GONE });
     assert_eq!(a.kernel.take_seen(), [Call::Segments; 3]);
     assert!(packets(&mut b, 130) == cut(&sent, 100));
-    // 65,507 bytes are the most: 43 packets of 1,500, and the rest.
+    // One datagram has at most 65,507 bytes: 43 packets of 1,500, and the rest.
     let sent = run(44 * 1500);
     assert_eq!(a.send(&b.local(), &sent, 1500), Sent { packets: 44, stop: ALL_GONE });
     assert_eq!(a.kernel.take_seen(), [Call::Segments, Call::Many]);
@@ -262,7 +262,7 @@ fn missing_sendmmsg_is_not_tried_again() {
 }
 
 #[test]
-fn packets_that_go_by_no_way_do_not_cost_the_segments() {
+fn packets_that_cannot_be_sent_at_all_do_not_turn_segments_off() {
     let (a, mut b) = pair();
     a.kernel.plan(Call::Segments, Errno::INVAL);
     a.kernel.refuse(Call::Many, Errno::MSGSIZE);
@@ -273,13 +273,13 @@ fn packets_that_go_by_no_way_do_not_cost_the_segments() {
     assert_eq!(packets(&mut b, 4), cut(&run(40), 10));
 }
 
-/// A port of this address that nobody has.
+/// A port at this address that nobody has.
 fn free_port(address: &str) -> SocketAddr {
     open(address).local()
 }
 
 #[test]
-fn a_port_that_nobody_has_is_told_with_the_packets_beginning() {
+fn a_port_that_nobody_has_is_reported_with_the_packets_beginning() {
     for (from, to) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1"), ("0.0.0.0", "127.0.0.2")] {
         let mut a = open(from);
         let (nobody, mut buffer) = (free_port(to), vec![0; RECEIVE_BYTES]);
@@ -297,7 +297,7 @@ fn a_port_that_nobody_has_is_told_with_the_packets_beginning() {
 }
 
 #[test]
-fn what_is_told_of_one_packet_keeps_no_other_one_from_being_sent() {
+fn an_error_report_about_one_packet_stops_no_other() {
     for segment in [100, 10] {
         let (a, mut b) = pair();
         let nobody = free_port("127.0.0.1");
@@ -326,7 +326,7 @@ fn a_direct_socket_is_told_that_its_peer_is_gone() {
 }
 
 #[test]
-fn a_word_that_packets_are_too_large_is_not_believed_unless_it_is_said_again() {
+fn a_report_that_packets_are_too_large_is_not_believed_unless_it_is_repeated() {
     for (call, segment) in [(Call::One, 40), (Call::Segments, 10), (Call::Many, 10)] {
         let (a, mut b) = pair();
         if call == Call::Many {
@@ -363,7 +363,7 @@ fn errors_of_every_way_of_sending_are_told_apart() {
                 Sent { packets: 0, stop: Some(stop) },
                 "{call:?} {error}"
             );
-            // It is forgotten with the next run.
+            // The next run is sent as if nothing had happened.
             assert_eq!(a.send(&b.local(), &run(40), segment).stop, ALL_GONE, "{call:?} {error}");
             assert_eq!(packets(&mut b, 40 / segment).len(), 40 / segment);
         }
@@ -371,7 +371,7 @@ fn errors_of_every_way_of_sending_are_told_apart() {
 }
 
 #[test]
-fn what_the_interface_drops_is_lost_and_holds_up_nothing() {
+fn packets_that_the_interface_drops_are_lost_and_delay_nothing() {
     for call in [Call::One, Call::Segments, Call::Many] {
         let (a, mut b) = pair();
         let segment = if call == Call::One { 40 } else { 10 };
@@ -381,7 +381,7 @@ fn what_the_interface_drops_is_lost_and_holds_up_nothing() {
         a.kernel.plan(call, Errno::NOBUFS);
         let packets_of_run = 40 / segment;
         assert_eq!(a.send(&b.local(), &run(40), segment), Sent { packets: packets_of_run, stop: ALL_GONE }, "{call:?}");
-        // Of several calls the first one's packet is gone.
+        // If packets go separately only the first one is lost.
         let came = if call == Call::Many { packets_of_run - 1 } else { 0 };
         assert_eq!(packets(&mut b, came).len(), came);
         assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing, "{call:?}");
@@ -470,7 +470,7 @@ fn connected() -> (Udp<Faulty>, Udp<Faulty>) {
 }
 
 #[test]
-fn the_age_of_a_run_comes_with_it_once_it_was_asked_for() {
+fn the_age_of_a_run_comes_with_it_once_ages_were_asked_for() {
     let (a, mut b) = pair();
     b.ask_for_runs();
     let mut buffer = [0; 2000];
@@ -488,7 +488,7 @@ fn the_age_of_a_run_comes_with_it_once_it_was_asked_for() {
 }
 
 #[test]
-fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() {
+fn a_long_run_of_lasting_memory_goes_as_pages_and_a_last_shorter_packet_by_itself() {
     let (a, mut b) = connected();
     let pages = pages_of(&run(45_100));
     for (bytes, calls) in [(45_000, &[Call::Pages][..]), (45_100, &[Call::Pages, Call::One])] {
@@ -497,14 +497,14 @@ fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() 
         assert_eq!(a.kernel.take_seen(), calls);
         assert_eq!(packets(&mut b, bytes.div_ceil(1000)), cut(&run(bytes), 1000));
     }
-    // Few are copied.
+    // A short run is copied.
     assert_eq!(a.send_lasting_to_peer(&pages, 0..4000, 1000).packets, 4);
     assert_eq!(a.kernel.take_seen(), [Call::Segments]);
     assert_eq!(packets(&mut b, 4), cut(&run(4000), 1000));
 }
 
 #[test]
-fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
+fn a_kernel_that_takes_no_pages_gets_copies_and_a_full_one_gets_nothing() {
     let (a, mut b) = connected();
     let bytes = run(20_000);
     for error in [Errno::INVAL, Errno::OPNOTSUPP, Errno::CONNREFUSED, Errno::MSGSIZE] {
@@ -524,12 +524,12 @@ fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_no_reason_to_copy_for_the_next_one() {
+fn an_error_about_a_gone_peer_does_not_turn_pages_off() {
     let (a, b) = connected();
     let bytes = run(20_000);
     let gone = b.local();
     drop(b);
-    // The kernel says so with a call after the one that found nobody.
+    // The kernel reports it with a call after the one that found nobody.
     for _ in 0..10 {
         assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000).packets, 20, "to {gone}");
     }
@@ -538,7 +538,7 @@ fn a_peer_that_is_gone_is_no_reason_to_copy_for_the_next_one() {
 }
 
 #[test]
-fn reported_errors_are_swallowed_and_the_packet_behind_them_received() {
+fn reported_errors_are_skipped_and_the_packet_behind_them_is_received() {
     let (a, mut b) = pair();
     a.send(&b.local(), b"x", 1);
     for error in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::IO, Errno::MSGSIZE, Errno::NOBUFS] {
@@ -576,11 +576,11 @@ fn datagrams_that_do_not_fit_or_are_empty_are_dropped() {
 fn runs_are_asked_for_while_packets_follow_one_another() {
     let (a, mut b) = pair();
     let mut buffer = vec![0; RECEIVE_BYTES];
-    // A burst: no look finds nothing.
+    // A burst: each receive finds something.
     a.send(&b.local(), &run(640), 10);
     assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
     assert!(b.pace.is_for_runs);
-    // Packets that come alone, until none is asked for any more; nothing is lost on the way.
+    // Packets that come alone, until runs are no longer asked for; nothing is lost meanwhile.
     for at in 0..2 * SINGLES_MOST {
         a.send(&b.local(), &at.to_le_bytes(), 4);
         receive(&mut b, &mut buffer);
@@ -588,7 +588,7 @@ fn runs_are_asked_for_while_packets_follow_one_another() {
         assert_eq!(b.receive(&mut buffer), Received::Nothing);
     }
     assert!(!b.pace.is_for_runs);
-    // And again, for as long as runs come, though a look finds nothing after each.
+    // And again: as long as runs come they are asked for, although a receive finds nothing after each.
     a.send(&b.local(), &run(640), 10);
     assert_eq!(packets(&mut b, 64), cut(&run(640), 10));
     assert!(b.pace.is_for_runs);
@@ -631,7 +631,7 @@ fn a_socket_that_hears_nothing_for_long_asks_for_no_runs() {
 }
 
 #[test]
-fn what_came_while_runs_were_given_up_is_received_as_a_run() {
+fn a_run_that_came_while_runs_were_given_up_is_received_as_a_run() {
     let (a, mut b) = pair();
     b.ask_for_runs();
     a.send(&b.local(), &run(200), 10);
@@ -639,7 +639,7 @@ fn what_came_while_runs_were_given_up_is_received_as_a_run() {
     b.ask_for_no_runs();
     assert!(b.pace.is_for_runs);
     assert_eq!(packets(&mut b, 20), cut(&run(200), 10));
-    // The test's own word for "something came" is heeded as well.
+    // The planned error stands for a packet that came.
     b.kernel.plan(Call::IsEmpty, Errno::IO);
     b.ask_for_no_runs();
     assert!(b.pace.is_for_runs);
@@ -690,7 +690,7 @@ fn run_arrives_over_ipv6() {
 fn packet_larger_than_any_is_too_large() {
     let (a, b) = pair();
     for bytes in [65_508, 2 * 65_508] {
-        // Once in some thousand runs beside other programs the kernel took one (Linux 6.18; why, is not known).
+        // Once in some thousand runs beside other programs the kernel took one (Linux 6.18). The reason is not known.
         let mut tries = (0..3).map(|_| a.send(&b.local(), &run(bytes), 65_508));
         let too_large = Sent { packets: 0, stop: Some(Stop::TooLarge) };
         assert!(tries.any(|sent| sent == too_large), "{bytes} bytes");
@@ -698,7 +698,7 @@ fn packet_larger_than_any_is_too_large() {
 }
 
 #[test]
-fn a_direct_socket_talks_to_one_peer_and_the_other_hears_the_rest() {
+fn a_direct_socket_serves_one_peer_and_the_open_one_all_others() {
     let plain = |address| Udp::open(at(address), Ports::ANY).expect("loopback has free ports");
     let (mut a, mut b, c) = (plain("127.0.0.1"), plain("127.0.0.1"), plain("127.0.0.1"));
     let mut direct = a.direct(&b.local(), [].into_iter()).expect("two sockets may have one port");
