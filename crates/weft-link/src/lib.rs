@@ -1,6 +1,6 @@
 //! The link between hosts: UDP sockets, and the addresses of this host that names carry.
 //!
-//! [`UdpLink`] is what a network interface of `weft-core` sends and receives by, in a program or in the daemon.
+//! A network interface of `weft-core`, in a program or in the daemon, sends and receives by a [`UdpLink`].
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use weft_core::ni::{Link, Ni};
 use weft_transport::Time;
 
-/// Takes in the next run of packets, if one came. Returns when that was.
+/// Takes in the next run of packets, if one came. Returns the time of that.
 #[inline]
 pub fn take_run(ni: &mut Ni<UdpLink>, buffer: &mut [u8]) -> Option<Time> {
     let Some((way, bytes, segment)) = ni.link_mut().receive(buffer) else {
@@ -37,14 +37,14 @@ pub fn take_run(ni: &mut Ni<UdpLink>, buffer: &mut [u8]) -> Option<Time> {
 /// Why there is no link.
 #[derive(thiserror::Error)]
 pub enum NetworkError {
-    /// A variable of the environment says something that it cannot.
+    /// An environment variable has a value that it must not have.
     #[error("{variable} is {value:?}, and should be {wanted}")]
     Setting {
         /// Its name.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it may say.
+        /// The values that it may have, in words.
         wanted: &'static str,
     },
     /// Somebody else has the port, or all ports of the range.
@@ -77,11 +77,11 @@ pub enum NetworkError {
     /// The kernel refused something else.
     #[error("{what}: {source}. {way_out}")]
     System {
-        /// What weft was doing.
+        /// What failed.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What helps.
+        /// What the user can do.
         way_out: &'static str,
     },
 }

@@ -1,8 +1,8 @@
-//! The link of a bundle: at each of our addresses a UDP socket for everybody, direct ones for the peers that much is said to, and a
-//! clock.
+//! The link of a bundle: at each of our addresses an *open* UDP socket for all peers, *direct* sockets for the peers that are sent the
+//! most, and a clock.
 //!
-//! A socket for each address, and not one for all of them: so packets leave from the address that their receiver knows us by, and
-//! who reads one knows where it came to, without control data in every call.
+//! Each address has a socket of its own. So packets leave from the address that their receiver knows us by, and the reader of a packet
+//! knows which address it came to, without control data in every call.
 
 use crate::address::{self, first_packet_bytes, Ports, Wanted};
 use crate::switch::Switch;
@@ -23,34 +23,34 @@ use weft_wire::HostAddress;
 /// Bytes of the largest packet: Ethernet's jumbo frames less the headers of IPv4 and UDP.
 pub const PACKET_MOST: u16 = 9000 - 28;
 
-/// Peers with a socket of their own, as many as there are sessions that are looked at on every poll.
+/// The most peers with a direct socket: as many as there are sessions that each poll looks at.
 const DIRECT_MOST: usize = 4;
 
-/// So many more sends to one peer than to others make it one with a socket of its own.
+/// A peer gets a direct socket once it was sent this many runs more than others.
 const DIRECT_FROM: u32 = 64;
 
-/// When it is the turn of a socket for everybody, of another one each time, while there are direct ones (while there are none the other
-/// looks are at the one that was heard last). A look counts for so many of these parts: one that found something, or while somebody spoke
-/// to a socket for everybody lately, makes each eighth such a turn. One that found nothing makes each 32nd: whoever waits for a packet at
-/// a direct socket looks at nothing else meanwhile, and a look at another takes as long as one at it.
+/// When looks add up to this, the next look is at an open socket, at another one each time. (Without direct sockets the other looks are at
+/// the open socket that was heard last.) A look that found something, or made while open sockets are lively, counts [`BUSY_LOOK`], so each
+/// eighth look is such a turn. Another look in vain counts [`IDLE_LOOK`], so each 32nd is: a bundle that waits for a packet at a direct
+/// socket would lose time by looks at others.
 const TURN: u32 = 32;
 const BUSY_LOOK: u32 = 4;
 const IDLE_LOOK: u32 = 1;
 
-/// Such turns, after one that found something, for which that counts as lately.
+/// Open sockets are lively for this many turns after one of them was heard.
 const LIVELY_TURNS: u32 = 64;
 
-/// What may have lain there for less than this came just now: less is of no account beside what hosts take for a packet.
+/// Below this, treat a packet as just arrived: hosts themselves take longer for a packet.
 const LAY_LEAST: Duration = Duration::from_micros(20);
 
-/// The kernel is asked how long packets lay once so many runs did within this time, while the link moved so many bytes: there are no queues
-/// without that. For once a socket has asked, the kernel looks at the clock for each packet of the host, and a round trip of 16 bytes takes
-/// 3 % longer.
+/// The kernel is asked for arrival times once this many runs were late within [`LATE_WITHIN`] while the link moved [`MOVED_MUCH`] bytes:
+/// with less there are no queues. Asking costs: from then on the kernel reads the clock for each packet of the host, and a round trip of
+/// 16 bytes takes 3 % longer.
 const LATE_MANY: u32 = 100;
 const LATE_WITHIN: Duration = Duration::from_millis(100);
 const MOVED_MUCH: u64 = 1 << 20;
 
-/// Nobody's way.
+/// The way to nobody.
 const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
 
 /// A socket that is connected to one peer.
@@ -58,51 +58,53 @@ const NOWHERE: Way = Way { to: HostAddress::NONE, from: 0 };
 struct Direct {
     to: Way,
     udp: Udp,
-    /// The send at which it was used last.
+    /// The value of [`UdpLink::sends`] when it was last used.
     used_at: u32,
 }
 
 /// The link.
 #[derive(Debug)]
 pub struct UdpLink {
-    /// For everybody: one at each of our addresses, the preferred one first.
+    /// The open sockets: one at each of our addresses, the preferred one first.
     open: Vec<Udp>,
-    /// The one of them that was heard last.
+    /// The open socket that was heard last.
     heard: usize,
-    /// Somebody has set the addresses: no others are taken.
+    /// The user has set the addresses: no others are taken.
     are_set: bool,
     direct: Vec<Direct>,
-    /// Who may get the next direct socket, and by how many sends it leads.
+    /// The peer that may get the next direct socket, and by how many sends it leads.
     favourite: (Way, u32),
     sends: u32,
     /// The direct socket that is looked at first.
     first: usize,
-    /// Whose turn it was of those for everybody, what counts towards the next turn, and for how many turns they are lively.
+    /// The open socket that had the last turn.
     turn: usize,
+    /// The sum of looks since that turn, see [`TURN`].
     owed: u32,
+    /// For how many more turns open sockets are lively.
     lively: u32,
-    /// A direct socket was made that nobody watches.
+    /// A socket was made that nobody watches.
     has_new: bool,
     /// How many sockets were made after the first ones. Wraps around.
     made: u32,
-    /// Something woke us: it may be on any socket.
+    /// Something woke the bundle; a packet may be on any socket.
     has_woken: bool,
-    /// And no packet was found since.
+    /// Since then no packet was found.
     has_woken_in_vain: bool,
-    /// Sockets are watched: one that is closed would live on for as long as its watcher sleeps.
+    /// Sockets are watched. A closed socket would stay open in the kernel for as long as its watcher sleeps.
     is_watched: bool,
-    /// The deputy has asked for their word, and the bundle does not know.
+    /// The deputy has asked for the sockets' events, and the bundle does not know.
     is_watched_by_deputy: bool,
-    /// Lets the deputy know that the program is there.
+    /// Shows the deputy that the program is active.
     switch: Option<Arc<Switch>>,
-    /// What the interface of our first address carries.
+    /// The bytes of a packet that the interface of our first address carries.
     packet_bytes: usize,
     /// The socket that was heard last.
     last: Source,
     lying: Lying,
 }
 
-/// What streams that have much under way lie in: its pages go to direct sockets as they are.
+/// Memory for streams that have much under way. Its pages go to direct sockets without a copy.
 #[derive(Debug)]
 pub struct Stock(Pages);
 
@@ -133,25 +135,26 @@ enum Source {
     Direct(usize),
 }
 
-/// For how long packets lay in the sockets before somebody looked.
+/// For how long packets lay in the sockets before the bundle looked.
 #[derive(Debug, Default)]
 struct Lying {
-    /// When a look last found nothing: what came since, lay there for less time.
+    /// When a look last found nothing. A packet that is found now came after that.
     empty_at: Time,
-    /// The kernel is asked from now on.
+    /// The kernel is asked for arrival times.
     asks: bool,
-    /// Until then: runs that may have lain there since a time, and bytes that were sent and received.
+    /// Runs since `since` that may have lain there for [`LAY_LEAST`] or longer. Only counted before the kernel is asked.
     late: u32,
     since: Time,
+    /// Bytes that were sent and received since `since`.
     moved: u64,
 }
 
 impl Lying {
-    /// When the run came that was received just before `now`. `ask` asks the kernel for its age and then looks at the clock, which is done if it
-    /// may be worth it; and for each run anew, for while many are taken that lay there, each came later than the one before.
+    /// When the run came that was received just before `now`. If that may matter, `ask` asks the kernel for its age and then reads the
+    /// clock. It is asked for each run anew: of several runs that lay there, each came later than the one before.
     ///
-    /// Whoever is kept off its core within this finds that the run came later than it did, and never earlier: a round trip that is told to be
-    /// too short would be taken for one without queues for ever.
+    /// If the thread is preempted in here, the run seems to have come later than it did, never earlier. A round trip that seems too short
+    /// would be taken for one without queues for ever.
     #[inline]
     fn came_at(&mut self, now: Time, ask: impl FnOnce() -> Option<(Duration, Time)>) -> Time {
         if now.since(self.empty_at) < LAY_LEAST || !self.is_worth_asking(now) {
@@ -160,7 +163,7 @@ impl Lying {
         ask().map_or(now, |(age, told_at)| (told_at - age).max(self.empty_at).min(now))
     }
 
-    /// Whether many runs lay there lately, while much was moved.
+    /// Whether many runs lay there lately, while many bytes were moved.
     fn is_worth_asking(&mut self, now: Time) -> bool {
         if !self.asks {
             if now.since(self.since) > LATE_WITHIN {
@@ -174,7 +177,7 @@ impl Lying {
 }
 
 impl UdpLink {
-    /// A link at these addresses, with one port at all of them. An address that nobody asked for is left out if it cannot be had.
+    /// A link at these addresses, with the same port at all of them. An address that cannot be had is left out, unless the user set it.
     ///
     /// # Errors
     /// If an address or port cannot be had, or an interface carries packets that are too small.
@@ -216,9 +219,9 @@ impl UdpLink {
         })
     }
 
-    /// Replaces sockets at addresses that this host has lost (to DHCP, or with a VPN) by others at the addresses that it has now,
-    /// with the same port. What was said over the lost addresses is lost already. Does nothing if somebody has set the
-    /// addresses. Makes system calls.
+    /// Replaces sockets at addresses that this host has lost (to DHCP, or with a VPN) by sockets at the addresses that it has now, with
+    /// the same port. Packets to the lost addresses are lost in any case. Does nothing if the user has set the addresses. Makes system
+    /// calls.
     #[cold]
     pub fn renew(&mut self) {
         if self.are_set {
@@ -243,22 +246,22 @@ impl UdpLink {
         }
     }
 
-    /// Has the kernel keep at most so many bytes of memory of what came to each socket, and has not been received.
+    /// Limits the receive buffer of each socket to `most` bytes of kernel memory.
     pub fn limit_buffers(&mut self, most: usize) {
         self.open.iter_mut().for_each(|udp| udp.limit_buffers(Some(most)));
     }
 
-    /// From now on a deputy is to know of all that is sent.
+    /// From now on each send winds the switch if the deputy rests.
     pub fn set_switch(&mut self, switch: Arc<Switch>) {
         self.switch = Some(switch);
     }
 
-    /// The deputy asks for the sockets' word.
+    /// The deputy asks for the sockets' events.
     pub fn watch_for_the_deputy(&mut self) {
         (self.is_watched, self.is_watched_by_deputy) = (true, true);
     }
 
-    /// Whether the deputy has asked for it since the last time.
+    /// Whether the deputy has asked for the sockets' events since the last call.
     pub fn was_watched_by_deputy(&mut self) -> bool {
         std::mem::take(&mut self.is_watched_by_deputy)
     }
@@ -269,14 +272,14 @@ impl UdpLink {
         self.switch.as_ref().is_some_and(|switch| switch.notice())
     }
 
-    /// The bundle looks for packets. A system call.
+    /// Winds the switch, because the bundle looks for packets. A system call.
     pub fn wind(&self) {
         if let Some(switch) = &self.switch {
             switch.wind();
         }
     }
 
-    /// Where others reach it.
+    /// The address by which others reach the link.
     pub fn address(&self) -> HostAddress {
         let Some(first) = self.open.first() else { return HostAddress::NONE };
         let v4 =
@@ -285,12 +288,12 @@ impl UdpLink {
         HostAddress::of_several(&several, first.local().port()).unwrap_or_else(|| host_address(first.local()))
     }
 
-    /// How much the kernel keeps for us at an address.
+    /// The size of the smallest receive buffer, as the kernel counts it.
     pub fn receive_bytes(&self) -> usize {
         self.open.iter().map(Udp::receive_bytes).min().unwrap_or(0)
     }
 
-    /// The next run of packets, if one came: by which way, bytes, and bytes of each packet but the last.
+    /// The next run of packets, if one came: the way that it came, its bytes, and the bytes of each packet but the last.
     #[inline(always)]
     pub fn receive(&mut self, buffer: &mut [u8]) -> Option<(Way, usize, usize)> {
         if self.has_woken {
@@ -300,7 +303,7 @@ impl UdpLink {
                 return Some(run);
             }
             if std::mem::take(&mut self.has_woken_in_vain) {
-                // Something woke us, and it was no packet.
+                // Something woke us, and it was no packet: perhaps an error report.
                 self.all().for_each(Udp::look_for_words);
             }
             self.has_woken = false;
@@ -315,7 +318,7 @@ impl UdpLink {
             self.owed += BUSY_LOOK;
             return self.receive_at(self.heard, buffer);
         }
-        // Another one first each time, so that none keeps the rest unread.
+        // Start with another socket each time, so that none starves the rest.
         let all = self.direct.len();
         let first = if self.first + 1 < all { self.first + 1 } else { 0 };
         self.first = first;
@@ -332,7 +335,7 @@ impl UdpLink {
         None
     }
 
-    /// When what [`UdpLink::receive`] gave last came to this host, as far as it matters. May make a system call.
+    /// When the last run that [`UdpLink::receive`] returned came to this host, as far as it matters. May make a system call.
     #[inline]
     pub fn came_at(&mut self, now: Time) -> Time {
         let (open, direct) = (&self.open, &self.direct);
@@ -352,13 +355,13 @@ impl UdpLink {
         self.all().any(Udp::has_words)
     }
 
-    /// A look found nothing, after this time or a little before it.
+    /// Notes that a look found nothing, at about this time.
     #[inline]
     pub fn found_nothing(&mut self, now: Time) {
         self.lying.empty_at = now;
     }
 
-    /// The socket for everybody whose turn it is now.
+    /// The open socket whose turn it is now.
     #[inline(always)]
     fn next_turn(&mut self) -> usize {
         self.turn = if self.turn + 1 < self.open.len() { self.turn + 1 } else { 0 };
@@ -379,24 +382,24 @@ impl UdpLink {
         }
     }
 
-    /// How often something was sent; it comes round.
+    /// How many sends there were. Wraps around.
     #[inline]
     pub fn sends(&self) -> u32 {
         self.sends
     }
 
-    /// The next look is at all sockets.
+    /// Has the next look be at all sockets.
     pub fn look_at_all(&mut self) {
         (self.has_woken, self.has_woken_in_vain) = (true, true);
     }
 
-    /// Looks are seldom: each is at the sockets of all our addresses if there are several, and counts as a busy one.
+    /// For a bundle that seldom looks: has the next look be at the open sockets of all our addresses, and counts it as a busy one.
     pub fn look_everywhere(&mut self) {
         self.has_woken |= self.open.len() > 1;
         self.owed += BUSY_LOOK;
     }
 
-    /// The sockets are watched from now on, or are not. Says whether there is one that was not there when they last were.
+    /// Sets whether the sockets are watched. Returns whether there is a socket that was not there when they were last watched.
     pub fn set_watched(&mut self, is_watched: bool) -> bool {
         self.is_watched = is_watched;
         is_watched && std::mem::take(&mut self.has_new)
@@ -422,7 +425,7 @@ impl UdpLink {
         self.open.iter().chain(self.direct.iter().map(|d| &d.udp))
     }
 
-    /// Sends, to a peer with a direct socket as is said.
+    /// Sends a run, with `send` if the peer has a direct socket.
     #[inline(always)]
     fn send_by(
         &mut self,
@@ -442,14 +445,14 @@ impl UdpLink {
             None => self.send_plainly(to, packets, segment),
         };
         match went.stop {
-            // What cannot get there is lost, as packets may be.
+            // Packets that cannot get there are lost, as packets may be.
             None | Some(Stop::Unreachable) => Sent::All,
             Some(Stop::Full) => Sent::Full(went.packets),
             Some(Stop::TooLarge) => Sent::TooLarge(went.packets),
         }
     }
 
-    /// Sends to a peer without a direct socket, which it gets if more is said to it than to others (Boyer and Moore's vote).
+    /// Sends to a peer without a direct socket. The peer gets one if it is sent more than others (Boyer and Moore's majority vote).
     fn send_plainly(&mut self, to: Way, packets: &[u8], segment: usize) -> Went {
         let address = socket_address(to.to);
         let (favourite, lead) = &mut self.favourite;
@@ -469,9 +472,9 @@ impl UdpLink {
             let idle = |d: &Direct| self.sends.wrapping_sub(d.used_at);
             let Some(oldest) = (0..self.direct.len()).max_by_key(|&at| idle(&self.direct[at])) else { return };
             if self.is_watched || idle(&self.direct[oldest]) < DIRECT_FROM * DIRECT_MOST as u32 {
-                return; // all of them are busy, or it is not the time
+                return; // all of them are busy, or none may be closed now
             }
-            // What waits in it is lost, as packets may be.
+            // Packets that wait in it are lost, as packets may be.
             self.direct.swap_remove(oldest);
         }
         let others = self.direct.iter().filter(|d| d.to.from == to.from).map(|d| &d.udp);
@@ -502,7 +505,7 @@ impl Link for UdpLink {
     }
 
     fn answer(&mut self, to: Way, packet: &[u8]) {
-        // Whether it went or not; and what strangers are told makes them no favourites.
+        // The result does not matter, and answers to strangers do not count towards a direct socket.
         let _ = self.open[usize::from(to.from)].send(&socket_address(to.to), packet, packet.len());
     }
 
@@ -511,7 +514,7 @@ impl Link for UdpLink {
         telling.find_map(|udp| udp.next_refusal(quoted)).map(|(to, bytes)| (host_address(to), bytes))
     }
 
-    /// By the address that the kernel would take by itself if it is one of ours.
+    /// The way from the address that the kernel would choose, or from our preferred one if that is not ours.
     #[cold]
     fn way_to(&mut self, address: HostAddress) -> Option<Way> {
         let there = socket_address(address);
@@ -536,7 +539,7 @@ impl Link for UdpLink {
     }
 
     fn room(&self) -> u64 {
-        // The kernel counts twice, for what it needs itself.
+        // The kernel doubles the size for its own overhead.
         self.receive_bytes() as u64 / 2
     }
 }
@@ -548,13 +551,13 @@ fn monotonic() -> Time {
     Time::from_nanos(now as u64)
 }
 
-/// An address as the kernel wants it.
+/// An address in the kernel's form.
 #[inline]
 fn socket_address(address: HostAddress) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::from(address.ip).to_canonical(), address.port)
 }
 
-/// An address as names carry it.
+/// An address in the form of names.
 #[inline]
 fn host_address(address: SocketAddr) -> HostAddress {
     let ip = match address.ip() {
@@ -574,7 +577,7 @@ mod tests {
 
     #[test]
     fn the_kernel_is_asked_once_many_runs_lay_there_while_much_was_moved() {
-        // Runs that lie, microseconds from one to the next, and bytes of each.
+        // A number of late runs, the microseconds from one to the next, and the bytes of each.
         let asks = |runs: u32, apart: u64, bytes: u64| {
             let mut lying = Lying::default();
             let mut asked = false;
@@ -597,9 +600,9 @@ mod tests {
     }
 
     #[test]
-    fn of_runs_that_lay_there_each_is_asked_about_for_they_came_one_after_the_other() {
+    fn the_kernel_is_asked_about_each_run_that_lay_there() {
         let mut lying = Lying { empty_at: at(1000), asks: true, ..Lying::default() };
-        // Looked at, then asked with this answer.
+        // The time of the look, the age in the kernel's answer, and the time of that answer.
         let mut came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
         assert_eq!(came(4000, 2900, 4000), at(1100));
         assert_eq!(came(4005, 2000, 4005), at(2005), "a little later, but it came much later");
@@ -609,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_kept_off_between_the_look_and_the_question_finds_no_run_older_than_it_is() {
+    fn a_thread_preempted_between_look_and_question_finds_no_run_older_than_it_is() {
         let mut lying = Lying { empty_at: at(1000), asks: true, ..Lying::default() };
         let mut came = |now, age, told_at| lying.came_at(at(now), || Some((Duration::from_micros(age), at(told_at))));
         assert_eq!(came(2000, 3100, 5000), at(1900), "3 ms away before the kernel was asked");

@@ -1,4 +1,5 @@
-//! The switch by which who uses a link lets know that it is there.
+//! The dead man's switch of a link: a timer that the link's user winds up while it is active. If the timer runs down, the user's deputy
+//! stands in for it (docs/design/helper.md).
 
 use rustix::io::Errno;
 use rustix::time::{
@@ -9,22 +10,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weft_shm::Descriptor;
 
-/// How long the program's switch runs.
+/// How long a wound switch runs.
 pub const SWITCH: Duration = Duration::from_millis(3);
 
-/// How a bundle lets its deputy know that it is there.
+/// Shows a bundle's deputy that the bundle is active.
 #[derive(Debug)]
 pub struct Switch {
-    /// The deputy rests: whoever does something winds the switch.
+    /// The deputy rests, so the bundle winds the switch when it does something.
     is_resting: AtomicBool,
-    /// How often it was wound; counted before it is.
+    /// How often the switch was wound. Counted before the timer is set.
     windings: AtomicU64,
     /// Watched by the helper for edges, so nobody ever reads it.
     timer: Descriptor,
 }
 
 impl Switch {
-    /// For a deputy that rests.
+    /// A switch for a deputy that rests.
     ///
     /// # Errors
     /// If the kernel gives no descriptor.
@@ -34,8 +35,8 @@ impl Switch {
         Ok(Switch { is_resting: AtomicBool::new(true), windings: AtomicU64::new(0), timer })
     }
 
-    /// The bundle did something that the deputy should know of. One load, but for a deputy that rests. Returns true if
-    /// the switch was wound.
+    /// The bundle did something that the deputy should know of. Winds the switch if the deputy rests, and returns whether it did. Otherwise
+    /// it costs one load.
     #[inline(always)]
     pub fn notice(&self) -> bool {
         // Relaxed: the deputy issues a barrier after it has said that it rests, and looks again.
@@ -46,16 +47,17 @@ impl Switch {
         is_resting
     }
 
-    /// Winds it up: it runs down [`SWITCH`] from now. A system call.
+    /// Winds the switch up: it runs down [`SWITCH`] from now. A system call.
     #[cold]
     #[inline(never)]
     pub fn wind(&self) {
         self.is_resting.store(false, Ordering::Relaxed);
-        // Before it is wound, so that whoever sees the count may rely on the switch. Release pairs with the acquire in `tick`.
+        // Before the timer is set, so that a deputy that sees the count may rely on the timer. Release pairs with the acquire in
+        // `windings`.
         self.windings.fetch_add(1, Ordering::Release);
         let once = Timespec { tv_sec: 0, tv_nsec: SWITCH.subsec_nanos().into() };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // It fails for no timer that is one.
+        // It fails only if the descriptor is no timer.
         let _ = timerfd_settime(
             self.timer.checked(),
             TimerfdTimerFlags::empty(),
@@ -68,7 +70,7 @@ impl Switch {
         self.timer.as_fd()
     }
 
-    /// How often it was wound. What the program did before it wound the switch is seen by whoever sees the count.
+    /// How often it was wound. A caller that sees the count also sees what the program did before it wound the switch.
     pub fn windings(&self) -> u64 {
         self.windings.load(Ordering::Acquire)
     }
@@ -78,7 +80,7 @@ impl Switch {
         self.is_resting.store(is_resting, Ordering::SeqCst);
     }
 
-    /// The deputy stands in for the program, which need not wind.
+    /// The deputy stands in for the program, which need not wind the switch.
     pub fn stand_in(&self) {
         self.is_resting.store(false, Ordering::Relaxed);
     }
