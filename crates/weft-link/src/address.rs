@@ -1,6 +1,6 @@
-//! Which addresses of this host names carry, and how large packets may be there.
+//! The addresses of this host that names carry, and how large packets may be there.
 //!
-//! `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY` decide where they are set; else the host's routes
+//! `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY` decide if they are set; otherwise the host's routes
 //! and interfaces do. Nothing here sends a packet.
 
 use crate::NetworkError as Error;
@@ -16,32 +16,32 @@ use weft_transport::Method;
 use weft_wire::packet::Integrity;
 use weft_wire::ADDRESSES_MOST;
 
-/// Where a link is to be.
+/// The settings of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Addresses of this host, the preferred one first: at least one, and several only if they are of IPv4.
     pub addresses: Vec<IpAddr>,
-    /// Somebody said so, and is to hear if one of them cannot be had.
+    /// The user has set the addresses, so it is an error if one of them cannot be had.
     pub are_set: bool,
     /// The ports to choose from.
     pub ports: Ports,
-    /// For how long a peer may be silent, if somebody said so.
+    /// For how long a peer may be silent, if that is set.
     pub suspicion: Option<Duration>,
-    /// Who decides how much may be under way.
+    /// The method of congestion control.
     pub congestion: Method,
     /// What the checksums of packets cover, with peers that want the same.
     pub integrity: Integrity,
 }
 
 impl Wanted {
-    /// What `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY` say, and this host where they do not. `None` if
-    /// there is to be no network, or no address that others could reach.
+    /// The settings of `WEFT_ADDR`, `WEFT_PORT`, `WEFT_SUSPICION`, `WEFT_CONGESTION` and `WEFT_INTEGRITY`, and those of this host for
+    /// variables that are not set. `None` if no network is wanted, or there is no address that others could reach.
     pub fn from_environment() -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         Wanted::from_settings(read(ADDR).as_deref(), read(PORT).as_deref())
     }
 
-    /// The same with an address and a port that somebody has set elsewhere, as `WEFT_ADDR` and `WEFT_PORT` would say them.
+    /// As [`Wanted::from_environment`], with an address and a port that were set elsewhere, in the form of `WEFT_ADDR` and `WEFT_PORT`.
     pub fn from_settings(address: Option<&str>, port: Option<&str>) -> Result<Option<Wanted>, Error> {
         let read = |variable| env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let ports = Ports::from_setting(port)?;
@@ -63,17 +63,17 @@ impl Wanted {
     }
 }
 
-/// Whether this host still has an address that it was bound to by itself.
+/// Whether this host still has an address that weft chose by itself.
 pub fn is_here(address: IpAddr) -> bool {
     interfaces().iter().any(|interface| interface.address == address)
 }
 
-/// The addresses that names would carry now if nobody had set them.
+/// The addresses that names would carry now without a setting.
 pub fn present() -> Vec<IpAddr> {
     choose(source_of_default_route(), &interfaces())
 }
 
-/// The ports that a link may take: one, the first free one of some, or any.
+/// The ports that a link may take: one, the first free one of a range, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
@@ -81,15 +81,15 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Whichever the kernel gives.
+    /// Any port: the kernel chooses.
     pub const ANY: Ports = Ports { first: 0, last: 0 };
 
-    /// This one.
+    /// Only this port.
     pub fn only(port: u16) -> Ports {
         Ports { first: port, last: port }
     }
 
-    /// What `WEFT_PORT` says: `4000`, `4000-4099`, or nothing for any.
+    /// Reads a value of `WEFT_PORT`: `4000`, `4000-4099`, or nothing for any port.
     pub fn from_setting(value: Option<&str>) -> Result<Ports, Error> {
         let Some(value) = value.map(str::trim).filter(|value| !value.is_empty()) else {
             return Ok(Ports::ANY);
@@ -122,13 +122,13 @@ impl fmt::Display for Ports {
     }
 }
 
-/// What `WEFT_SUSPICION` says.
+/// Reads a value of `WEFT_SUSPICION`.
 fn suspicion_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error> {
     let wanted = "for how many milliseconds a peer may be silent, from 50 to 300000";
     milliseconds(SUSPICION, value, &SUSPICION_RANGE, wanted)
 }
 
-/// What `WEFT_LINGER` says: how long a bundle that is dropped waits for what it has sent to be out.
+/// The setting of `WEFT_LINGER`: how long a bundle that is dropped waits until its messages are out.
 pub fn linger_from_environment() -> Result<Option<Duration>, Error> {
     linger_from_setting(env::var_os(LINGER).map(|value| value.to_string_lossy().into_owned()).as_deref())
 }
@@ -138,7 +138,7 @@ fn linger_from_setting(value: Option<&str>) -> Result<Option<Duration>, Error> {
     milliseconds(LINGER, value, &LINGER_RANGE, wanted)
 }
 
-/// A time in milliseconds, if one is set.
+/// Reads a time in milliseconds, if one is set.
 fn milliseconds(
     variable: &'static str,
     value: Option<&str>,
@@ -151,7 +151,7 @@ fn milliseconds(
     Ok(Some(Duration::from_millis(number)))
 }
 
-/// What `WEFT_CONGESTION` says.
+/// Reads a value of `WEFT_CONGESTION`.
 fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
     match value.map(str::trim).unwrap_or_default() {
         "" | "delay" => Ok(Method::Delay),
@@ -164,7 +164,7 @@ fn congestion_from_setting(value: Option<&str>) -> Result<Method, Error> {
     }
 }
 
-/// What `WEFT_INTEGRITY` says.
+/// Reads a value of `WEFT_INTEGRITY`.
 fn integrity_from_setting(value: Option<&str>) -> Result<Integrity, Error> {
     match value.map(str::trim).unwrap_or_default() {
         "" => Ok(Integrity::Full),
@@ -176,13 +176,13 @@ fn integrity_from_setting(value: Option<&str>) -> Result<Integrity, Error> {
     }
 }
 
-/// The first guess how many bytes a packet may have, headers of IP and UDP left out, at an address of this host.
+/// The first guess how many bytes a packet may have, without the headers of IP and UDP, at an address of this host.
 ///
 /// # Errors
-/// If its interface carries less than what IP promises everywhere.
+/// If its interface carries less than IP promises everywhere.
 pub fn first_packet_bytes(address: IpAddr) -> Result<usize, Error> {
     let Some(interface) = interfaces().into_iter().find(|interface| interface.address == address) else {
-        // All addresses of the host, or one that is somebody else's. What fits everywhere is a fair first guess.
+        // The unspecified address, or one of another host. A packet that fits everywhere is a fair first guess.
         return packet_bytes("", address, IPV6_LEAST);
     };
     packet_bytes(&interface.name, address, mtu(&interface).unwrap_or(IPV6_LEAST))
@@ -195,7 +195,7 @@ pub fn interface_of(address: IpAddr) -> Option<(String, Option<u32>)> {
     Some((interface.name, mtu))
 }
 
-/// An address of an interface, and what the kernel says about that.
+/// An address of an interface, and what the kernel says about the interface.
 #[derive(Clone, Debug)]
 struct Interface {
     name: String,
@@ -207,7 +207,7 @@ struct Interface {
 }
 
 impl Interface {
-    /// Whether others reach this host here. What stands between a host and its own containers leads nowhere else.
+    /// Whether other hosts can reach this host here. Interfaces between a host and its own containers lead nowhere else.
     fn is_usable(&self) -> bool {
         let is_inner = self.is_bridge || INNER.iter().any(|prefix| self.name.starts_with(prefix));
         self.is_up && !self.is_loopback && !is_inner && is_global(self.address)
@@ -221,31 +221,31 @@ pub enum LeftOut {
     Down,
     /// Its interface is a bridge, or leads to containers.
     Inner,
-    /// It is of one link alone.
+    /// It is valid on one link only.
     OneLink,
     /// Names carry another address of its interface.
     OtherOfInterface,
-    /// `WEFT_ADDR` says others.
+    /// `WEFT_ADDR` names other addresses.
     Setting,
-    /// Names have no room for it: they carry three of IPv4, or one of IPv6.
+    /// Names have no room for it: they carry three addresses of IPv4, or one of IPv6.
     NoRoom,
 }
 
 impl LeftOut {
-    /// The reason, as people read it.
+    /// The reason in words.
     pub fn in_words(self) -> &'static str {
         match self {
             LeftOut::Down => "down, or without a carrier",
             LeftOut::Inner => "a bridge, or for containers",
-            LeftOut::OneLink => "an address of one link",
-            LeftOut::OtherOfInterface => "the interface has another one",
-            LeftOut::Setting => "WEFT_ADDR says others",
+            LeftOut::OneLink => "valid on one link only",
+            LeftOut::OtherOfInterface => "names carry another address of the interface",
+            LeftOut::Setting => "WEFT_ADDR names others",
             LeftOut::NoRoom => "names have no room for more",
         }
     }
 }
 
-/// The addresses of this host that names do not carry if they carry these, with their interfaces; those of loopback are not told.
+/// The addresses of this host that names leave out if they carry these, with their interfaces and the reasons. Without those of loopback.
 pub fn left_out(carried: &[IpAddr]) -> Vec<(String, IpAddr, LeftOut)> {
     let is_set = env::var_os(ADDR).is_some_and(|value| !value.is_empty());
     judge(&interfaces(), carried, is_set)
@@ -266,7 +266,7 @@ fn judge(interfaces: &[Interface], carried: &[IpAddr], is_set: bool) -> Vec<(Str
     others.map(|i| (i.name.clone(), i.address, why(i))).collect()
 }
 
-/// The addresses that a setting says; none if it says that there is to be no network.
+/// Reads a value of `WEFT_ADDR`. No addresses if it asks for no network.
 fn from_setting(value: &str) -> Result<Vec<IpAddr>, Error> {
     if value == "none" {
         return Ok(Vec::new());
@@ -289,8 +289,8 @@ fn from_setting(value: &str) -> Result<Vec<IpAddr>, Error> {
     })
 }
 
-/// The source of the default route, or what is next best, and one address of each further interface by which others may reach
-/// this host.
+/// The source address of the default route, or else the first usable address, and one address of each further interface by which others
+/// may reach this host.
 fn choose(source: Option<IpAddr>, interfaces: &[Interface]) -> Vec<IpAddr> {
     let usable = || interfaces.iter().filter(|i| i.is_usable());
     let Some(first) = source.or_else(|| usable().next().map(|i| i.address)) else { return Vec::new() };
@@ -306,7 +306,7 @@ fn choose(source: Option<IpAddr>, interfaces: &[Interface]) -> Vec<IpAddr> {
     addresses
 }
 
-/// Packets without their headers, at an interface that carries `mtu` bytes.
+/// The bytes of a packet without its headers, at an interface that carries `mtu` bytes.
 fn packet_bytes(interface: &str, address: IpAddr, mtu: u32) -> Result<usize, Error> {
     let (least, headers) = if address.is_ipv4() { (IPV4_LEAST, 20 + 8) } else { (IPV6_LEAST, 40 + 8) };
     if mtu < least {
@@ -315,7 +315,7 @@ fn packet_bytes(interface: &str, address: IpAddr, mtu: u32) -> Result<usize, Err
     Ok((mtu.min(MTU_MOST) - headers) as usize)
 }
 
-/// The address that packets to the rest of the world would carry. Connecting a UDP socket sends nothing.
+/// The source address of packets to the rest of the world. Connecting a UDP socket sends nothing.
 fn source_of_default_route() -> Option<IpAddr> {
     let source = |from: SocketAddr, to: IpAddr| {
         without_forks(|| {
@@ -346,13 +346,13 @@ fn interfaces() -> Vec<Interface> {
     all.filter_map(interface).collect()
 }
 
-/// How large a packet an interface carries. `None` where there is no /sys.
+/// The bytes of the largest packet that an interface carries. `None` where there is no /sys.
 fn mtu(interface: &Interface) -> Option<u32> {
     let file = Path::new(CLASS_NET).join(&interface.name).join("mtu");
     fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok())
 }
 
-/// Whether an address means the same host to others.
+/// Whether an address names the same host everywhere.
 fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
@@ -370,23 +370,23 @@ const LINGER: &str = "WEFT_LINGER";
 const CONGESTION: &str = "WEFT_CONGESTION";
 const INTEGRITY: &str = "WEFT_INTEGRITY";
 
-/// Milliseconds that a peer may be silent for.
+/// The allowed milliseconds of `WEFT_SUSPICION`.
 const SUSPICION_RANGE: RangeInclusive<u64> = 50..=300_000;
 
-/// Milliseconds that may be set for lingering.
+/// The allowed milliseconds of `WEFT_LINGER`.
 const LINGER_RANGE: RangeInclusive<u64> = 0..=300_000;
 
-/// Where the kernel says what it knows about interfaces.
+/// The kernel's directory of interfaces.
 const CLASS_NET: &str = "/sys/class/net";
 
-/// Names of interfaces that lead to containers and virtual machines of this host only.
+/// Prefixes of the names of interfaces that lead only to containers and virtual machines of this host.
 const INNER: [&str; 10] = ["docker", "virbr", "veth", "cni", "flannel", "cali", "kube", "lxc", "lxd", "podman"];
 
-/// Packets that IP promises to carry everywhere: RFC 791, section 3.1 ("Total Length"), and RFC 8200, section 5.
+/// Bytes of packets that IP promises to carry everywhere: RFC 791, section 3.1 ("Total Length"), and RFC 8200, section 5.
 const IPV4_LEAST: u32 = 576;
 const IPV6_LEAST: u32 = 1280;
 
-/// Larger packets gain nothing more, and a lost one costs more.
+/// The most bytes of a packet. Larger ones gain nothing, and a lost one costs more.
 const MTU_MOST: u32 = 9000;
 
 /// Addresses that no host has (RFC 5737, RFC 3849), so the way to them is the default route.
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn the_source_of_the_default_route_is_first_and_one_address_of_other_real_interfaces_follows() {
         assert_eq!(choose(Some(ip("10.1.0.1")), &host()), ips(&["10.1.0.1", "10.8.0.1", "10.0.0.1"]));
-        // It need not be on an interface that would be chosen.
+        // The source may be on an interface that would not be chosen.
         assert_eq!(choose(Some(ip("172.18.0.1")), &host()), ips(&["172.18.0.1", "10.8.0.1", "10.0.0.1"]));
         assert_eq!(choose(Some(ip("10.99.0.1")), &[]), ips(&["10.99.0.1"]));
         let two_of_one = [interface("eth0", "10.0.0.1"), interface("eth0", "10.0.0.2"), interface("eth1", "10.0.0.2")];
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_reason() {
+    fn each_address_that_is_left_out_has_a_reason() {
         use LeftOut::*;
         let told = |is_set| {
             let all = judge(&host(), &ips(&["10.8.0.1", "10.0.0.1"]), is_set);
@@ -593,8 +593,8 @@ mod tests {
     }
 
     #[test]
-    fn this_host_answers_within_the_bounds() {
-        // What it has is unknown; whatever it says must be usable.
+    fn addresses_of_this_host_are_usable() {
+        // Its addresses are unknown here, but each must be usable.
         let all = interfaces();
         for interface in all.iter().filter(|i| i.is_loopback && i.address == ip("127.0.0.1")) {
             assert!(!interface.is_usable());
