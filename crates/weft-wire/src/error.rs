@@ -1,7 +1,7 @@
-//! How errors show themselves.
+//! How errors are printed.
 
-/// Has `Debug` of these errors say what their `Display` says. An error that leaves `main`, or ends an `unwrap`, is printed by `Debug`, and
-/// what names the way out is the other one.
+/// Makes `Debug` of these errors print their `Display`. An error that leaves `main`, or ends an `unwrap`, is printed by `Debug`, but only
+/// `Display` names the way out.
 ///
 /// ```
 /// #[derive(thiserror::Error)]

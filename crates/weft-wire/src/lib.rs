@@ -1,5 +1,5 @@
 //! Formats that two sides of a trust boundary share: names and ids, the header of a record in a ring, the messages of the
-//! set-up socket, and the packets between hosts. Nothing here does I/O or allocates on a per-message path.
+//! set-up socket, and the packets between hosts. Nothing here does I/O, or allocates for each message.
 //!
 //! Every decoder is total: any bytes give a value or an error, never a panic.
 #![forbid(unsafe_code)]
@@ -26,5 +26,5 @@ pub use name::{BundleId, EndpointId, Epoch, HostAddress, Key, KeyError, Name, Na
 pub use reason::{Certainty, Reason, FORKED};
 pub use record::{Credit, Head, HeadWords, Kind, Malformed, LINE, MAX_ARGS, MAX_PAYLOAD};
 
-/// Version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
+/// The version of everything in this crate. Two sides talk only if it is equal; a change of any format changes it.
 pub const VERSION: u16 = 3;

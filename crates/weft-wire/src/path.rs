@@ -1,7 +1,7 @@
-//! The seam between the core and what carries its records: the two ends of a path, as traits, and the values they exchange.
+//! The seam between the core and the paths that carry its records: the two ends of a path, as traits, and the values they exchange.
 //!
-//! The core knows no operating system, the rings know no endpoints; both know these. Implemented by `weft-shm` for rings in
-//! shared memory and by `weft-core::testing` for queues in ordinary memory.
+//! The core knows no operating system and the rings know no endpoints; both know these traits. `weft-shm` implements them for rings in
+//! shared memory, and `weft-core::testing` for queues in ordinary memory.
 
 use crate::{Head, HeadWords, Malformed, MAX_ARGS, MAX_PAYLOAD};
 use std::num::NonZeroU32;
@@ -9,16 +9,16 @@ use std::num::NonZeroU32;
 /// Why a record was not pushed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// No room now; the consumer has not read enough. Nothing was changed.
+    /// There is no room now, because the consumer has not read enough. Nothing was changed.
     #[error("the ring is full")]
     Full,
     /// Larger than any record may be.
     #[error("a record has at most {MAX_ARGS} arguments and {MAX_PAYLOAD} bytes")]
     TooLarge,
-    /// The consumer wrote a cursor that cannot be; the path is given up.
+    /// The consumer wrote an impossible cursor; the path is given up.
     #[error("the peer broke the ring")]
     Broken,
-    /// The consumer is gone, or takes no more. Whoever made the path is told so by other means, and why. Nothing was changed.
+    /// The consumer is gone, or takes no more. The path's maker learns of it, and the reason, by other means. Nothing was changed.
     #[error("the peer is gone")]
     Gone,
 }
@@ -32,29 +32,29 @@ pub struct Record<'a> {
     pub head: HeadWords,
     /// Its arguments, copied out.
     pub args: &'a [u32],
-    /// Its payload: small ones copied out, larger ones where they lie.
+    /// Its payload. Small ones are copied out, larger ones are read in place.
     pub payload: &'a [u8],
 }
 
-/// What a look at a path finds.
+/// The result of a look at a path.
 #[derive(Debug)]
 pub enum Peek<'a> {
     /// Nothing.
     Empty,
     /// A record. It stays where it is until [`Rx::pop`].
     Record(Record<'a>),
-    /// What no weft writes; the path is given up.
+    /// A record that violates the protocol; the path is given up.
     Broken(Malformed),
 }
 
-/// What a short look at a path finds: enough for most messages, and made to be inlined.
+/// The result of a short look at a path, which is enough for most messages and made to be inlined.
 #[derive(Debug)]
 pub enum Glance<'a> {
     /// Nothing.
     Empty,
     /// A message. It stays where it is until [`Rx::pop`].
     Record(Record<'a>),
-    /// Something else: [`Rx::peek`] tells.
+    /// Something else: call [`Rx::peek`].
     More,
 }
 
@@ -63,9 +63,9 @@ pub enum Glance<'a> {
 pub enum Fate {
     /// It was never looked at.
     Untouched,
-    /// It was the one in hand, or on its way to another host; whether it was done with cannot be known.
+    /// It was in hand, or on its way to another host. Whether it was dealt with cannot be known.
     InHand,
-    /// It was done with. Told only behind one that was refused, so that records can be numbered.
+    /// It was dealt with. Reported only behind a refused record, so that records can be numbered.
     Done,
     /// It was refused, for the reason with this code, and its return was not under way yet.
     Refused(u8),
@@ -76,15 +76,15 @@ pub enum Fate {
 pub struct Abandoned {
     /// Its header.
     pub head: Head,
-    /// Its arguments; none if it was done with.
+    /// Its arguments; empty for [`Fate::Done`].
     pub args: Vec<u32>,
-    /// Its payload; none if it was done with.
+    /// Its payload; empty for [`Fate::Done`].
     pub payload: Vec<u8>,
-    /// What became of it.
+    /// What happened to it.
     pub fate: Fate,
 }
 
-/// How far a path was written and read, since it was made, in bytes of its own: headers and padding are among them.
+/// How far a path was written and read since it was made, in the path's bytes, including headers and padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
     /// Written.
@@ -100,52 +100,52 @@ pub const SMALL_MOST: usize = 128;
 pub trait Tx {
     /// Copies a record in and makes it visible. `head.args` and `head.len` are set from the slices.
     fn push(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError>;
-    /// The same for a record that may be lost: one that is not tracked and stands in no order with others. Paths that lose nothing
-    /// take it as any other.
+    /// As [`Tx::push`], for a record that may be lost: it is not tracked and has no order with others. Paths that lose nothing treat it
+    /// like any other.
     #[inline]
     fn push_unreliable(&mut self, head: Head, args: &[u32], payload: &[u8]) -> Result<(), PushError> {
         self.push(head, args, payload)
     }
-    /// As [`Tx::push`] for a record of at most [`SMALL_MOST`] bytes of payload, where a few stores do it: made to be inlined. False, and
-    /// nothing was changed, if they do not: then it is for `push`. The consumer is not woken before [`Tx::signal`].
+    /// As [`Tx::push`] for a record of at most [`SMALL_MOST`] bytes of payload, if a few stores are enough: made to be inlined. False, with
+    /// nothing changed, if they are not: then call `push`. The consumer is not woken before [`Tx::signal`].
     #[inline(always)]
     fn push_small(&mut self, head: Head, args: &[u32], payload: &[u8]) -> bool {
         let _ = (head, args, payload);
         false
     }
-    /// Wakes the consumer of what [`Tx::push_small`] made visible, if it wants that.
+    /// Wakes the consumer for records of [`Tx::push_small`], if it wants that.
     #[inline(always)]
     fn signal(&mut self) {}
-    /// Whether what is pushed takes long to come to the consumer, for memory: some hundred nanoseconds. A path that is not through
-    /// memory says no.
+    /// Whether a record takes long, for memory, to reach the consumer: some hundred nanoseconds. False for paths that are not through
+    /// memory.
     #[inline(always)]
     fn is_far(&self) -> bool {
         false
     }
-    /// The process at the other end, if it is one of this host that the kernel lets read and write this one's memory, and the other way
-    /// round. Such a process can be trusted with memory.
+    /// The process at the other end, if it is on this host and the kernel lets the two processes read and write each other's memory. Such a
+    /// process can be trusted with memory.
     fn neighbour(&self) -> Option<NonZeroU32> {
         None
     }
 
-    /// Whether a session without flows gives this path back, so that its owner is to be told when the last flow has closed.
+    /// Whether a session without flows gives this path back. Then its owner must be told when the last flow has closed.
     fn closes_at_rest(&self) -> bool {
         false
     }
 
     /// Whether a record of `lines` would be taken now.
     fn has_room(&mut self, lines: u32) -> bool;
-    /// The records that the consumer has not surely taken or has refused, oldest first. Only once it is known to be dead.
+    /// The records that the consumer has refused, or may not have taken, oldest first. Call it only once the consumer is known to be dead.
     fn abandoned(&mut self) -> Vec<Abandoned>;
-    /// How far it was written and read: for whoever looks at it from outside, now and then.
+    /// How far it was written and read. For tools that look from outside now and then.
     fn traffic(&mut self) -> Traffic;
-    /// Whether more than so many bytes wait there for their reader, in a path that has room for many more. Who sends much then waits, so
-    /// that what is short does not stand behind all of it.
+    /// Whether more than `bytes` wait for the reader, in a path that has room for many more. A sender of much data then waits, so that
+    /// short messages do not queue behind all of it.
     fn is_ahead(&mut self, bytes: u64) -> bool {
         let _ = bytes;
         false
     }
-    /// Gives back what an idle path can do without. May make system calls.
+    /// Gives back resources that an idle path does not need. May make system calls.
     fn rest(&mut self);
 }
 
@@ -153,54 +153,53 @@ pub trait Tx {
 pub trait Rx {
     /// Looks for the next record.
     fn peek(&mut self) -> Peek<'_>;
-    /// Looks for the next record and hands it out if that is a message that is quickly had.
+    /// Looks for the next record and hands it out if it is a message that can be read quickly.
     fn glance(&mut self) -> Glance<'_> {
         Glance::More
     }
     /// Drops the record in hand.
     fn pop(&mut self);
-    /// Notes that the record in hand was refused and that its return finds no room yet. Popped, it stays where it is, with
-    /// the code of the reason, until [`Rx::let_go`]: should we die before, its sender finds it there.
+    /// Notes that the record in hand was refused and that there is no room yet to return it. When popped it stays in place, with the code
+    /// of the reason, until [`Rx::let_go`]: if this process dies before that, the sender finds it there.
     fn hold(&mut self, reason: u8);
-    /// The returns of so many held records are under way, the oldest ones': they need not be kept any more.
+    /// The oldest `records` held records are being returned and need not be kept any more.
     fn let_go(&mut self, records: u32);
-    /// Lets the producer know of all that was popped and is not held.
+    /// Tells the producer of all records that were popped and are not held.
     fn release(&mut self);
     /// Asks the producer to ring the bell after each record, or to stop doing so.
     fn set_attention(&mut self, wanted: bool);
-    /// How many records to take in this visit, at most `most`. Fewer, or none, where it pays to let a fast stream run ahead for
-    /// some microseconds: for visits that are made again and again only.
+    /// How many records to take in this visit, at most `most`. Fewer, or none, where it pays to let a fast stream run ahead for some
+    /// microseconds. Only for visits that are repeated.
     #[inline(always)]
     fn allowance(&mut self, most: u32) -> u32 {
         most
     }
-    /// A visit took so many one-way messages, and all that there was if it `caught_up`. Not called if there were none.
+    /// A visit took this many one-way messages. It `caught_up` if it took all that there were. Not called if there were none.
     #[inline(always)]
     fn note_visit(&mut self, one_way: u32, caught_up: bool) {
         let _ = (one_way, caught_up);
     }
-    /// Whether the producer is of another user of this host: then what it may have us hold is bounded more closely.
+    /// Whether the producer is of another user of this host. Then tighter limits apply to what is held for it.
     fn is_of_other_user(&self) -> bool {
         false
     }
-    /// The bell was rung, and what there was has been taken. False if it was rung without cause so often that the producer is
-    /// to be cut off.
+    /// The bell was rung, and all records were taken. False if it was rung without cause so often that the producer is to be cut off.
     #[inline(always)]
     fn note_bell(&mut self) -> bool {
         true
     }
-    /// Whether it is of no use to look at this path on every poll: its bell says all.
+    /// Whether polls need not look at this path, because its bell announces everything.
     fn stays_cold(&self) -> bool {
         false
     }
 }
 
-/// Where producers that were asked to leave word.
+/// The bells of producers that were asked to ring.
 pub trait Bells {
     /// Calls `rung` for each bell below `in_use` that was rung since the last call.
     fn collect(&mut self, in_use: u32, rung: impl FnMut(u32));
-    /// From now on whoever rings wakes us, once. Sure only after a barrier that reaches the producers.
+    /// From now on each producer that rings wakes us, once. Certain only after a barrier that reaches the producers.
     fn arm(&mut self);
-    /// Nobody wakes us any more.
+    /// From now on no producer wakes us.
     fn disarm(&mut self);
 }

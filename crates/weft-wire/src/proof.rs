@@ -1,27 +1,27 @@
-//! Proofs that one knows an endpoint's key, which say nothing of the key.
+//! Proofs that a process knows an endpoint's key, which reveal nothing about the key.
 //!
-//! A proof is a keyed hash, SipHash-2-4 of 128 bits, of which side makes it and of what is said. Who does not know the key
-//! cannot make one, and one for a side, a call or an endpoint is none for another. Who holds a proof can try keys on it at
-//! leisure: of 64 random bits that takes 2^63 hashes, but a key that was chosen short, or from a list, is found.
+//! A proof is a keyed hash (SipHash-2-4, 128 bits) of the side that makes it and of the words that it vouches for. Without the key nobody
+//! can make one, and a proof for one side, call or endpoint is not valid for another. A process that holds a proof can try keys on it
+//! offline: for 64 random bits that takes 2^63 hashes, but a short key, or one from a list, is found.
 
 use crate::Key;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::fmt;
 use std::hash::Hasher;
 
-/// SipHash has a key of 128 bits; these stand for the half that an endpoint's key lacks.
+/// SipHash has a key of 128 bits. This is the half that an endpoint's key lacks.
 const PADDING: u64 = u64::from_le_bytes(*b"weft key");
 
-/// Who makes a proof.
+/// The side that makes a proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Who calls an endpoint.
+    /// The side that calls an endpoint.
     Caller,
-    /// Whose endpoint it is.
+    /// The side that has the endpoint.
     Callee,
 }
 
-/// What shows that its maker knows a key.
+/// A proof that its maker knows a key.
 ///
 /// ```
 /// use weft_wire::proof::{KeyProof, Side};
@@ -44,7 +44,7 @@ impl KeyProof {
         KeyProof(hash.finish128().as_u128())
     }
 
-    /// Compares without a branch on how much of it is right.
+    /// Compares in constant time: no branch depends on how much of it is right.
     pub fn matches(self, other: KeyProof) -> bool {
         (self.0 ^ other.0) == 0
     }

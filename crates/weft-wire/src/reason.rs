@@ -1,4 +1,4 @@
-//! Why a message came back, and how sure that is.
+//! Why a message came back, and whether it may have been delivered.
 
 use std::fmt;
 
@@ -20,16 +20,17 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// What every call says in a forked child: cause and way out.
+/// The error of every call in a forked child: cause and way out.
 pub const FORKED: &str =
-    "this process was forked after weft was opened, and what its parent has open is not its own; make a new \
+    "this process was forked after weft was opened, and cannot use what its parent has open; make a new \
                           Node here, with bundles of its own";
 
-/// Why a message or a set-up was refused. The number is the wire code, but for limits of one's own, which no peer is told of.
+/// Why a message or a set-up was refused. The number is the wire code, except for limits of this process, which have another code on the
+/// wire (see [`Reason::code`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Reason {
-    /// The key carried is not the endpoint's.
+    /// The message carried another key than the endpoint's.
     #[error(
         "wrong key: the message carried another key than the endpoint's, or none; ask its owner for the present key"
     )]
@@ -56,13 +57,13 @@ pub enum Reason {
     #[error("another user: both endpoints must admit processes of other users (set_admission), the caller's own as well as the peer's, and the key must be the peer's")]
     ForeignUser = 8,
     /// The peer broke the protocol and was cut off.
-    #[error("protocol violation: the peer wrote what no weft writes and was cut off; restart it")]
+    #[error("protocol violation: the peer broke the protocol of weft and was cut off; restart it")]
     Violation = 9,
     /// The peer, or this bundle, has as many sessions or flows as it may.
     #[error("no room: the peer, or the bundle here, has as many sessions or flows as it may; close some, or try again later")]
     NoRoom = 10,
-    /// The name says another owner than the kernel does, or who answers does not know the endpoint's key.
-    #[error("wrong owner: who answers under this name is not the user that the name states, or does not know the key; ask for a present name")]
+    /// The name states another owner than the kernel does, or the process that answers does not know the endpoint's key.
+    #[error("wrong owner: the process that answers under this name is not of the user that the name states, or does not know the key; ask for a present name")]
     WrongOwner = 11,
     /// The name is of another life of that network interface.
     #[error("wrong epoch: the process that had this name has ended; ask for a present name")]
@@ -70,7 +71,7 @@ pub enum Reason {
     /// The endpoint admits nobody at present.
     #[error("closed: the endpoint admits nobody at present; send again when its owner has opened it")]
     Closed = 13,
-    /// One side heard nothing of the other for the suspicion time. Between hosts, that is all that is known.
+    /// One side heard nothing from the other for the suspicion time. Between hosts, nothing more is known.
     #[error(
         "silent: nothing was heard of the peer for the suspicion time, or it heard nothing of us; its process may be stopped, \
          or its host or the network down; send again, which calls it anew"
@@ -91,7 +92,7 @@ pub enum Reason {
     /// The region was revoked.
     #[error("revoked: the region is closed to its peers since its owner revoked it; ask its owner for another one")]
     Revoked = 19,
-    /// No region has that key, or no cookie is like that one.
+    /// The endpoint has no region with that key, or no such cookie.
     #[error("no region: the endpoint has none under that key or cookie; ask its owner for a present one")]
     NoRegion = 20,
     /// The range is not within the region, or not within the part that the cookie is for.
@@ -100,10 +101,10 @@ pub enum Reason {
     )]
     OutsideRegion = 21,
     /// The region or the cookie does not grant that right.
-    #[error("no right: the region or the cookie does not allow reads, writes or atomics, whichever this is; ask its owner for the right")]
+    #[error("no right: the region or the cookie does not allow this kind of access (read, write or atomic); ask its owner for the right")]
     NoRight = 22,
-    /// An atomic operation on a word that is not aligned, or that there is not for such words.
-    #[error("unaligned: atomic operations need words that are aligned to their size, in whole numbers, and there is none like this for such words")]
+    /// An atomic operation on a word that is not aligned, on a part of a word, or one that does not exist for words of that type.
+    #[error("unaligned: atomic operations need words that are aligned to their size and whole, of a type that has the operation; look at offset, length and type")]
     Unaligned = 23,
     /// The endpoint has no segment for long messages, or the offset is not in it.
     #[error("no segment there: the endpoint has no segment for long messages, or the offset is not in it; ask its owner to set one, and look at the offset")]
@@ -147,7 +148,7 @@ impl Reason {
         Reason::BadLength,
     ];
 
-    /// The wire code. A limit of one's own is the peer's to whoever is told of it, so these have the code of [`Reason::PeerLimit`].
+    /// The wire code. To the peer, a limit of this process is the peer's limit, so those have the code of [`Reason::PeerLimit`].
     pub fn code(self) -> u8 {
         match self {
             Reason::OwnDescriptors | Reason::OwnMemory | Reason::OwnFileSize => Reason::PeerLimit as u8,
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_ones_own_is_the_peers_to_the_peer() {
+    fn a_limit_of_this_process_is_the_peers_limit_to_the_peer() {
         for own in [Reason::OwnDescriptors, Reason::OwnMemory, Reason::OwnFileSize] {
             assert_eq!(Reason::from_code(own.code()), Some(Reason::PeerLimit));
             assert!(own.to_string().contains("this process, not the peer"));
