@@ -1,14 +1,14 @@
-//! What a process of a job and its launcher say to each other, over the socket that the process inherits from `weft run`.
+//! The messages between a process of a job and its launcher, over the socket that the process inherits from `weft run`.
 //!
 //! ```text
 //! process                          launcher
-//!   Give(what others shall have) ->
-//!                                <- All(what each process gave, by rank), once everybody has given
-//!   Exit(status) ->                  the job ends, everywhere
+//!   Give(bytes for all) ->
+//!                                <- All(the bytes of each process, by rank), once all processes have given theirs
+//!   Exit(status) ->                  the whole job ends
 //! ```
 //!
-//! A message is a head of [`HEAD_BYTES`], and then as many bytes as the head says. Numbers are little-endian. Launcher and process may
-//! be of two versions of weft: [`Socket`] carries [`VERSION`].
+//! A message is a head of [`HEAD_BYTES`], then as many bytes as the head says. Numbers are little-endian. Launcher and process may be of
+//! different versions of weft: [`Socket`] carries [`VERSION`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,18 +16,17 @@ use std::str::FromStr;
 /// Version of these messages.
 pub const VERSION: u8 = 1;
 
-/// The variables of the environment from which a process learns its place in the job: its rank, how many processes there are, and its
-/// [`Socket`].
+/// The environment variable with the process's rank in the job.
 pub const RANK: &str = "WEFT_RANK";
-/// See [`RANK`].
+/// The environment variable with the number of processes of the job.
 pub const SIZE: &str = "WEFT_SIZE";
-/// See [`RANK`].
+/// The environment variable with the process's [`Socket`].
 pub const JOB: &str = "WEFT_JOB";
 
-/// Processes of the largest job.
+/// The most processes of a job.
 pub const SIZE_MOST: u32 = 4096;
 
-/// Bytes that a process gives at most.
+/// The most bytes that a process gives.
 pub const GIFT_MOST: usize = 4096;
 
 /// Bytes of a message's head.
@@ -36,8 +35,8 @@ pub const HEAD_BYTES: usize = 8;
 /// Bytes in front of each gift.
 const LENGTH_BYTES: usize = 4;
 
-/// The socket to the launcher: a descriptor that the process inherits. The inode tells it from another file of that number, which a
-/// program in between may have opened.
+/// The socket to the launcher: a descriptor that the process inherits. The inode tells it from another file that a program in between may
+/// have opened under that number.
 ///
 /// ```
 /// use weft_wire::job::Socket;
@@ -50,18 +49,18 @@ const LENGTH_BYTES: usize = 4;
 pub struct Socket {
     /// Its number.
     pub descriptor: i32,
-    /// As `fstat` tells it.
+    /// Its inode, as `fstat` says.
     pub inode: u64,
 }
 
-/// Why a text names no socket of a launcher.
+/// Why a text is no [`Socket`].
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SocketError {
     /// It is of another version.
     #[error("the launcher speaks version {0} of the messages of jobs, this weft speaks {VERSION}; use the same weft on both sides")]
     Version(u8),
     /// It is not what a launcher writes.
-    #[error("a launcher of weft writes VERSION:DESCRIPTOR:INODE there; unset WEFT_JOB, WEFT_RANK and WEFT_SIZE to run outside of a job")]
+    #[error("a launcher of weft writes VERSION:DESCRIPTOR:INODE there; to run outside of a job, unset WEFT_JOB, WEFT_RANK and WEFT_SIZE")]
     Malformed,
 }
 
@@ -89,14 +88,14 @@ impl FromStr for Socket {
     }
 }
 
-/// What a message is.
+/// The head of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
-    /// So many bytes follow, which every process of the job shall have.
+    /// This many bytes follow, which are for every process of the job.
     Give(u32),
     /// The job ends with this status. Nothing follows.
     Exit(i32),
-    /// So many bytes follow: what each process gave, see [`gifts`].
+    /// This many bytes follow: the gifts of all processes, see [`gifts`].
     All(u32),
 }
 
@@ -114,7 +113,7 @@ impl Head {
         all
     }
 
-    /// Reads a head. `None` if no weft wrote it, or if more follows than may.
+    /// Reads a head. `None` if it is malformed, or announces more bytes than are allowed.
     pub fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Option<Head> {
         let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
         let value = u32::from_le_bytes([a, b, c, d]);
@@ -132,13 +131,13 @@ fn all_most() -> usize {
     SIZE_MOST as usize * (LENGTH_BYTES + GIFT_MOST)
 }
 
-/// Adds a gift to those of the ranks before it.
+/// Appends a gift to those of the ranks before it.
 pub fn push_gift(to: &mut Vec<u8>, gift: &[u8]) {
     to.extend_from_slice(&(gift.len() as u32).to_le_bytes());
     to.extend_from_slice(gift);
 }
 
-/// The gifts of so many ranks. `None` if these are not the bytes of just so many.
+/// The gifts of `size` ranks. `None` if the bytes are not exactly that many gifts.
 ///
 /// ```
 /// use weft_wire::job::{gifts, push_gift};
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_come_back_and_what_is_too_long_is_none() {
+    fn heads_read_back_and_too_long_ones_are_refused() {
         for head in [Head::Give(0), Head::Give(GIFT_MOST as u32), Head::Exit(-3), Head::All(4096)] {
             assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
         }

@@ -1,7 +1,7 @@
-//! The packet: what network interfaces of different hosts say to each other, and the header that every packet begins with.
+//! The packets between network interfaces of different hosts, and the header that every packet begins with.
 //!
-//! A packet is the header, then, if a flag says so, an authenticator, then frames ([`crate::frame`]). All fields are
-//! little-endian. `docs/design/wire.md` has the tables.
+//! A packet is a header, then, if a flag says so, an authenticator, then frames ([`crate::frame`]). All fields are little-endian.
+//! `docs/design/wire.md` has the tables.
 //!
 //! ```text
 //!  0 checksum u32 | 4 version u8 | 5 kind u8 | 6 flags u16 | 8 to u32 | 12 from u32 | 16 number u32 | 20 behind u16
@@ -17,14 +17,14 @@ pub const HEADER: usize = 40;
 /// Bytes of an authenticator, where the header says that there is one.
 pub const AUTHENTICATOR: usize = 16;
 
-/// Packets whose fate may be open at one time, in each direction. What is further behind is forgotten.
+/// The most packets whose fate may be open at one time, in each direction. Older ones are forgotten.
 pub const SPAN: u16 = 1024;
 
-/// The number of a channel's first packet, in each direction: a little below where the 32 bits come round, so that every
-/// long-lived channel shows that they do.
+/// The number of a channel's first packet, in each direction. It is a little below the point where the low 32 bits wrap around, so that
+/// every long-lived channel exercises the wrap.
 pub const FIRST_NUMBER: u64 = (1 << 33) - 10_000;
 
-/// Smallest packet that every link carries: 576 bytes less an IPv4 and a UDP header.
+/// Bytes of a packet that every link carries: 576 less the headers of IPv4 and UDP.
 pub const PACKET_LEAST: usize = 576 - 28;
 
 /// The version of the packets, and of the frames in them.
@@ -40,21 +40,21 @@ const AUTHENTICATED: u16 = 4;
 /// Says that the packet is to be acknowledged at once.
 const HURRIES: u16 = 8;
 
-/// Says that the checksum leaves out what lies behind `covered`, which is in the place of `key`.
+/// Says that the checksum covers only the first `covered` bytes. That number is in the place of `key`.
 const PARTLY: u16 = 16;
 
-/// Bytes from the beginning of each record that every checksum covers: its header, its arguments, and the beginning of its payload.
+/// The first bytes of each record that every checksum covers: its header, its arguments, and the beginning of its payload.
 pub const RECORD_COVERED: usize = 256;
 
-/// What of the packets of a channel the checksum covers. Both sides agree on it at set-up.
+/// What the checksums of a channel's packets cover. Both sides agree on it at set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
     /// Everything.
     #[default]
     Full,
-    /// Everything but payloads: of each record the first 256 bytes, with its header and arguments. Damage of what follows is found by UDP's checksum and
-    /// the link, or not at all.
+    /// Everything but payloads: of each record the first 256 bytes, with its header and arguments. Damage behind them is found by UDP's
+    /// checksum and the link, or not at all.
     Header,
 }
 
@@ -69,7 +69,7 @@ impl Integrity {
     }
 }
 
-/// How one side of a channel is addressed: 32 random bits, never zero, chosen by that side.
+/// The address of one side of a channel: 32 random bits, never zero, chosen by that side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChannelId(pub u32);
 
@@ -84,22 +84,22 @@ impl ChannelId {
 pub enum PacketKind {
     /// Asks a network interface for a channel.
     Call = 1,
-    /// Answers a call, by one who keeps no state for it.
+    /// Answers a call; the answerer keeps no state for it.
     Answer = 2,
     /// Belongs to a channel.
     Data = 3,
-    /// Answers a packet of a channel that is not known.
+    /// Answers a packet of an unknown channel.
     Reset = 4,
 }
 
-/// A time stamp that goes back to whom it came from.
+/// A time stamp that goes back to its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reflected {
     /// The time stamp, in microseconds of its owner's clock.
     pub sent_at: u32,
-    /// For how long it was held, in microseconds; the largest value stands for longer.
+    /// For how long it was held, in microseconds. The largest value also stands for longer times.
     pub held: u16,
-    /// How much of that its packet lay at the host before anybody looked, likewise.
+    /// How much of `held` its packet lay at the host before a process looked, in microseconds, with the same limit.
     pub lay: u16,
 }
 
@@ -114,15 +114,15 @@ pub struct Header {
     pub from: ChannelId,
     /// The low half of the packet's number. No two packets of a channel and direction have the same number.
     pub number: u32,
-    /// How far the oldest packet whose fate the sender waits for is behind this one; less than [`SPAN`].
+    /// The distance, in packet numbers, back to the oldest packet whose fate the sender waits for; less than [`SPAN`].
     pub behind: u16,
     /// When it was sent, in microseconds of the sender's clock.
     pub sent_at: u32,
     /// The time stamp of a packet of the receiver.
     pub reflected: Option<Reflected>,
-    /// Every packet of the receiver below this number came, or is not waited for.
+    /// Every packet of the receiver below this number came, or its sender no longer waits for it.
     pub acked: Option<u32>,
-    /// Its sender waits for the acknowledgement: it shall not be held back.
+    /// The sender waits for the acknowledgement, so it must not be delayed.
     pub hurries: bool,
     /// The key that the authenticator was made with; zero for none.
     pub key: u16,
@@ -152,7 +152,7 @@ pub struct Packet<'a> {
     /// Its authenticator, unchecked. This version reserves the room and has no way to check one.
     pub authenticator: Option<&'a [u8; AUTHENTICATOR]>,
     frames: &'a [u8],
-    /// Zero if the checksum covers all.
+    /// Bytes that the checksum covers; zero for all.
     covered: u16,
 }
 
@@ -165,7 +165,7 @@ pub enum PacketError {
     /// Another version.
     #[error("packet of version {0}, this weft speaks {PACKET_VERSION}")]
     Version(u8),
-    /// It was damaged on the way, or is not of weft.
+    /// It was damaged on the way, or is no packet of weft.
     #[error("packet with a wrong checksum")]
     Checksum,
     /// A kind that this version does not know.
@@ -198,7 +198,7 @@ impl Header {
         }
     }
 
-    /// Writes the header at the beginning of a packet whose frames are in place, and the checksum over all of it.
+    /// Writes the header into a packet whose frames are in place, with a checksum over all of it.
     ///
     /// # Panics
     /// If the packet is shorter than a header.
@@ -208,7 +208,7 @@ impl Header {
         reseal(packet);
     }
 
-    /// As [`Header::seal`], where the checksum of the packet's last bytes is known: `shift` is made for as many.
+    /// As [`Header::seal`], if the checksum `last` of the packet's last bytes is known; `shift` is for as many bytes.
     ///
     /// # Panics
     /// If the packet is shorter than a header and these bytes.
@@ -229,7 +229,7 @@ impl Header {
         reseal_partly(packet, covered);
     }
 
-    /// All but the checksum: [`reseal`] or [`reseal_partly`] is to follow.
+    /// Writes all but the checksum: call [`reseal`] or [`reseal_partly`] next.
     ///
     /// # Panics
     /// If the packet is shorter than a header.
@@ -256,14 +256,14 @@ impl Header {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet that its checksum covers to its end. Total: any bytes give a packet with a header within its limits, or an error.
+    /// Reads a packet whose checksum covers all of it. Total: any bytes give a packet with a header within its limits, or an error.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
         Packet::decode_as(bytes, Integrity::Full)
     }
 
     /// Reads a packet of a channel with this integrity. With [`Integrity::Header`], the checksum of a packet with data may leave out the
-    /// end of what it has of the last record: see [`Packet::covered`].
+    /// last bytes of its last record: see [`Packet::covered`].
     ///
     /// ```
     /// use weft_wire::frame::{Frame, StreamId, Writer};
@@ -334,7 +334,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The frames, one after the other; the first that is malformed ends them.
+    /// The frames, in order. They end with the first malformed one.
     #[inline]
     pub fn frames(&self) -> Frames<'a> {
         Frames::new(self.frames)
@@ -348,7 +348,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The receiver's id of bytes that may be a packet, unchecked: for handing packets out.
+/// The receiver's id in bytes that may be a packet, unchecked: to find the packet's channel.
 #[inline]
 pub fn receiver_of(bytes: &[u8]) -> Option<ChannelId> {
     Some(ChannelId(u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?)))
@@ -396,22 +396,22 @@ pub fn checksum_of(bytes: &[u8]) -> u32 {
     weft_crc::crc32c(bytes)
 }
 
-/// What becomes of a checksum when so many bytes follow, their own checksum left out: the checksum of two pieces is that of the
-/// first, shifted over the second, and that of the second, added without carry.
+/// Shifts a checksum over a number of bytes that follow. The checksum of two pieces is that of the first, shifted over the second,
+/// exclusive-or that of the second.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Shift {
     bytes: usize,
-    /// What each byte of the checksum becomes: shifting is linear.
+    /// The shifted value of each byte of the checksum. One table per byte is enough, because shifting is linear.
     tables: [[u32; 256]; 4],
 }
 
 impl Shift {
-    /// For so many bytes.
+    /// A shift over this many bytes.
     pub fn new(bytes: usize) -> Shift {
         let zeros = vec![0; bytes];
         let mut tables = [[0; 256]; 4];
         for bit in 0..32 {
-            // Zeros behind a state that begins and ends without inversion.
+            // The state behind the zeros, without the inversion at the beginning and the end.
             let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, 1 << bit);
             digest.update(&zeros);
             let shifted = !(digest.finalize() as u32);
@@ -423,7 +423,7 @@ impl Shift {
         Shift { bytes, tables }
     }
 
-    /// The checksum, shifted.
+    /// Shifts a checksum.
     #[inline]
     pub fn over(&self, checksum: u32) -> u32 {
         let bytes = checksum.to_le_bytes();
@@ -437,7 +437,7 @@ impl std::fmt::Debug for Shift {
     }
 }
 
-/// Writes the checksum anew, after bytes of a packet were changed on purpose.
+/// Computes and writes the checksum of a packet.
 ///
 /// # Panics
 /// If the packet is shorter than a header.
@@ -447,7 +447,8 @@ pub fn reseal(packet: &mut [u8]) {
     packet[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The checksum over as much of a packet as its header says, which is not all, and how much that is. None if it cannot be, or was not agreed.
+/// The checksum over the part of a packet that its header says, and the bytes of that part. `None` if the header cannot say so, or it was
+/// not agreed.
 #[inline(never)]
 fn sum_of_part(b: &[u8; HEADER], bytes: &[u8], integrity: Integrity) -> Option<(u32, u16)> {
     let end = end_of_partly_covered(bytes).filter(|_| integrity == Integrity::Header)?;
@@ -456,16 +457,17 @@ fn sum_of_part(b: &[u8; HEADER], bytes: &[u8], integrity: Integrity) -> Option<(
     Some((checksum_of(part), covered))
 }
 
-/// Where the packet at the beginning of these bytes ends, if it says that its checksum covers a part of it. Nothing else is checked.
+/// Where the packet at the beginning of these bytes ends, if it says that its checksum covers only a part of it. Nothing else is checked.
 pub fn end_of_partly_covered(bytes: &[u8]) -> Option<usize> {
     let (b, frames) = bytes.split_first_chunk::<HEADER>()?;
-    // What sets channels up is covered to its end, and a key would be in the place of the number.
+    // Packets that set channels up are always covered to their end, and an authenticator's key would be in the place of `covered`.
     let may_be = b[5] == PacketKind::Data as u8 && u16_at(b, 6) & (AUTHENTICATED | PARTLY) == PARTLY;
     let covered = usize::from(u16_at(b, 36)).checked_sub(HEADER).filter(|_| may_be)?;
     frame::end_behind(frames, covered).map(|end| HEADER + end)
 }
 
-/// Writes a checksum over the first `covered` bytes only, if the packet has more, and says so in the header. There is no room for a key then.
+/// Writes a checksum over the first `covered` bytes only, if the packet has more, and says so in the header, which then has no room for a
+/// key.
 ///
 /// # Panics
 /// If `covered` is less than a header or more than 65,535, and the packet is longer.

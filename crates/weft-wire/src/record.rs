@@ -1,8 +1,8 @@
-//! The record: a message, or a word between two sessions, as it lies in a ring.
+//! The record: a message, or a control word between two sessions, as it lies in a ring.
 //!
 //! A record begins on a 64-byte line with a header of 16 bytes; the arguments follow, padded to 8 bytes, then the payload.
-//! So a message of up to 48 bytes is one line, and a payload is always 8-byte aligned. In a ring a large payload ([`LARGE_LEAST`]) begins
-//! with the next line; in a stream between hosts it does not.
+//! So a message of up to 48 bytes is one line, and a payload is always 8-byte aligned. In a ring a large payload ([`LARGE_LEAST`])
+//! begins on a new line; in a stream between hosts it does not.
 //!
 //! ```text
 //! word 0   bits 0..32 payload bytes | 32..40 kind, never 0 | 40..48 operation | 48..56 arguments | 56..64 zero
@@ -17,19 +17,19 @@ pub const LINE: usize = 64;
 /// Bytes of the header.
 pub const HEADER: usize = 16;
 
-/// Most arguments of a message, 32 bits each (AM-II).
+/// The most arguments of a message, 32 bits each (AM-II).
 pub const MAX_ARGS: usize = 16;
 
-/// Payloads of so many bytes and more are large: in a ring they begin with a line, so that whole lines are stored.
+/// Payloads of at least this many bytes are large: in a ring they begin on a new line, so that whole lines are stored.
 pub const LARGE_LEAST: usize = 1024;
 
-/// Most payload bytes of a record.
+/// The most payload bytes of a record.
 pub const MAX_PAYLOAD: usize = 64 << 10;
 
 /// Requests that one endpoint may have outstanding at another (AM-II and VN29: 32).
 pub const WINDOW: usize = 32;
 
-/// What a record is. The number is the wire code; 0 is taken for "nothing here".
+/// What a record is. The number is the wire code; 0 means that no record is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -37,8 +37,8 @@ pub enum Kind {
     Pad = 1,
     /// The next record is in the other lane.
     Switch = 2,
-    /// Opens a flow: arguments are source endpoint, destination endpoint, key low, key high, user. `slot` is the generation: how often
-    /// the number was opened before on this session. It comes round.
+    /// Opens a flow; the arguments are those of [`Open`](crate::setup::Open). `slot` is the generation: how often the number was opened
+    /// before on this session. It wraps around.
     Open = 3,
     /// A one-way message.
     Send = 4,
@@ -48,30 +48,30 @@ pub enum Kind {
     Reply = 6,
     /// Requests that ended without a reply: argument 0 is the bit mask of their slots, and `slot` may be `MOVED`.
     Ended = 7,
-    /// A message came back; `op` is the reason's code. `slot` says which: the slot of a request, whose contents its sender
-    /// kept, or `RETURNED_SEND` or `RETURNED_REPLY` plus the message's operation; then its arguments and payload follow. Or
+    /// A message came back; `op` is the reason's code. `slot` says which message. It is the slot of a request, whose contents its sender
+    /// kept; or `RETURNED_SEND` or `RETURNED_REPLY` plus the message's operation, and the message's arguments and payload follow; or
     /// `RETURNED_LONG` plus the slot of a long reply, whose contents its sender kept.
     Return = 8,
     /// Credit of one-way messages: arguments are messages and lines consumed, and messages stored. Without arguments it asks for
-    /// that, or says `GO_ON`.
+    /// credit, or says `GO_ON`.
     Credit = 9,
     /// A one-way message that may be lost: it is neither returned nor acknowledged, and takes no credit. `slot` is the generation of
-    /// its flow: the message can come outside of the stream, and late, when another flow has the number.
+    /// its flow, because the message can arrive outside of the stream, and late, when another flow has the number.
     Unreliable = 10,
     /// The opener of a flow sends nothing more by it: every message that it sent there has ended.
     Close = 11,
-    /// The answer to `Close`, behind everything that was said about the flow. Its number may be opened again.
+    /// The answer to `Close`, behind all other records about the flow. Its number may be opened again.
     Closed = 12,
-    /// Bytes of a long message, which go to where those before them ended. `slot` is that of the request, plus `OF_REPLY` for bytes of
-    /// its reply. The first piece has arguments: where the message goes in the segment, and how many bytes it has, 64 bits each.
+    /// Bytes of a long message, which continue those before them. `slot` is that of the request, plus `OF_REPLY` for bytes of its reply.
+    /// The first piece has arguments: the message's place in the segment, and its length, 64 bits each.
     Piece = 13,
-    /// A long request, with the last of its bytes; `slot` may say `BEGUN`. If it does not, it is all of the message, and the last two
-    /// arguments say where it goes.
+    /// A long request, with the last of its bytes; `slot` may have `BEGUN`. Without it the record is all of the message, and the last two
+    /// arguments are its place.
     Long = 14,
     /// A long reply to the request in `slot`; as `Long`.
     LongReply = 15,
-    /// A request for bytes of the segment, which come as a long reply. Arguments, 64 bits each: where they are, how many, and where they
-    /// go in the segment of who asks.
+    /// A request for bytes of the segment, which come as a long reply. Arguments, 64 bits each: their place, their number, and their place
+    /// in the requester's segment.
     Get = 16,
     /// The long reply to the request in `slot` was taken: its sender need not keep it any more.
     Taken = 17,
@@ -95,18 +95,17 @@ pub const RETURNED_LONG: u16 = 0xfd00;
 /// In the slot of a `Send`: the sender wants to be told soon that it was stored.
 pub const ASK_STORED: u16 = 1;
 
-/// In the slot of a `Send`: somebody waits for what comes of it, so it is no part of a stream that its reader lets run ahead.
+/// In the slot of a `Send`: urgent. The receiver takes it at its next poll instead of lagging behind a stream.
 pub const URGENT: u16 = 2;
 
-/// In the slot of an `Ended`: the flow's destination lives in another bundle now. Call it again; until it is reached there, this
-/// flow still leads to it.
+/// In the slot of an `Ended`: the flow's destination lives in another bundle now. Call it again; until that call succeeds, this flow still
+/// leads to it.
 pub const MOVED: u16 = 1;
 
-/// In the slot of a `Credit` without arguments: all that was refused on this ordered flow came back, and what follows is to be
-/// taken again.
+/// In the slot of a `Credit` without arguments: all refused messages of this ordered flow came back, and the receiver takes messages again.
 pub const GO_ON: u16 = 1;
 
-/// In the operation of an `Open`: the flow is ordered. Once a message of it was refused, so is what follows, until [`GO_ON`].
+/// In the operation of an `Open`: the flow is ordered. Once one of its messages was refused, all that follow are refused until [`GO_ON`].
 pub const ORDERED: u8 = 1;
 
 /// Consumed one-way messages of a flow that the sender may count as free again.
@@ -206,8 +205,8 @@ impl Head {
     }
 }
 
-/// The two words of a header that was read and checked. Each field is taken out where it is used: a reader that unpacks
-/// all of them first has more values at hand than registers, on the one path where that shows.
+/// The two words of a header that was read and checked. Each field is extracted where it is used: a reader that unpacks all of them
+/// first has more values than registers, on the one path where that shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeadWords {
     /// Its kind is known, its argument count and length are within the limits, its reserved bits are zero.
@@ -216,7 +215,7 @@ pub struct HeadWords {
 }
 
 impl HeadWords {
-    /// Takes the words over if they are a header within the limits above. Total.
+    /// Accepts the words if they are a header within the limits above. Total.
     #[inline(always)]
     pub fn check(words: [u64; 2]) -> Result<HeadWords, Malformed> {
         let [w0, second] = words;
@@ -227,12 +226,12 @@ impl HeadWords {
         }
     }
 
-    /// Takes the words over if they are the header of a message, not of a link within the ring, whose arguments and payload
-    /// fit one line together with it: what most are, found with two comparisons.
+    /// Accepts the words if they are the header of a message, not of a link within the ring, that fits one line with its arguments and
+    /// payload. Most records do; two comparisons decide it.
     #[inline(always)]
     pub fn of_one_line(words: [u64; 2]) -> Option<HeadWords> {
         let [first, second] = words;
-        // What is no argument count, by its size or by reserved bits, is more than fits a line.
+        // An argument count beyond the limit, or with reserved bits set, makes `body` larger than a line.
         let body = args_bytes((first >> 48) as usize) + first as u32 as usize;
         let is_message = (Kind::Open as u8..=Kind::LAST).contains(&((first >> 32) as u8));
         (is_message && body <= LINE - HEADER).then_some(HeadWords { first, second })
@@ -241,7 +240,7 @@ impl HeadWords {
     /// All fields.
     #[inline(always)]
     pub fn head(self) -> Head {
-        // The kind was checked; what the fallback says is never seen.
+        // The kind was checked, so the fallback is never used.
         let kind = kind_of((self.first >> 32) as u8).unwrap_or(Kind::Pad);
         let (op, flow, slot, credit) = (self.op(), self.flow(), self.slot(), self.credit());
         Head { kind, op, args: self.args() as u8, len: self.len() as u32, flow, slot, credit }
@@ -324,7 +323,7 @@ impl HeadWords {
         payload_at(self.args(), self.len())
     }
 
-    /// The same in a stream, where nothing is left out before it.
+    /// Where the payload begins in a stream, where no bytes are left out before it.
     #[inline(always)]
     pub fn packed_payload_at(self) -> usize {
         packed_payload_at(self.args())
@@ -370,13 +369,13 @@ pub const fn args_bytes(n: usize) -> usize {
     (n + (n & 1)) * 4
 }
 
-/// Where the payload of a record with so many arguments begins in a stream, in bytes from the record's beginning.
+/// Where the payload of a record with this many arguments begins in a stream, in bytes from the record's beginning.
 #[inline(always)]
 pub const fn packed_payload_at(args: usize) -> usize {
     HEADER + args_bytes(args)
 }
 
-/// Where a payload of so many bytes, behind so many arguments, begins in a ring, in bytes from the record's beginning.
+/// Where the payload of a record with this many arguments and payload bytes begins in a ring, in bytes from the record's beginning.
 #[inline(always)]
 pub const fn payload_at(args: usize, payload: usize) -> usize {
     let packed = packed_payload_at(args);
@@ -387,7 +386,7 @@ pub const fn payload_at(args: usize, payload: usize) -> usize {
     }
 }
 
-/// The lines that a record with so many arguments and payload bytes takes in a ring, for values within the limits.
+/// The lines that a record with this many arguments and payload bytes takes in a ring, for values within the limits.
 #[inline(always)]
 pub const fn lines(args: usize, payload: usize) -> u32 {
     ((payload_at(args, payload) + payload + LINE - 1) >> LINE.ilog2()) as u32
@@ -463,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn large_payloads_begin_with_a_line_in_a_ring_and_not_in_a_stream() {
+    fn large_payloads_begin_on_a_new_line_in_a_ring_but_not_in_a_stream() {
         for args in 0..=MAX_ARGS {
             assert_eq!(payload_at(args, LARGE_LEAST - 1), HEADER + args_bytes(args));
             assert_eq!(payload_at(args, LARGE_LEAST), if args <= 12 { LINE } else { 2 * LINE }, "{args} arguments");
@@ -491,7 +490,7 @@ mod tests {
         }
 
         #[test]
-        fn one_line_is_found_to_be_one_line(w0: u64, w1: u64, kind in 0u64..20, args in 0u64..20, len in 0u64..70) {
+        fn records_of_one_line_are_recognised(w0: u64, w1: u64, kind in 0u64..20, args in 0u64..20, len in 0u64..70) {
             for first in [w0, len | kind << 32 | args << 48] {
                 let slow = HeadWords::check([first, w1]).ok().filter(|h| h.lines() == 1 && !h.is(Kind::Pad) && !h.is(Kind::Switch));
                 prop_assert_eq!(HeadWords::of_one_line([first, w1]), slow);

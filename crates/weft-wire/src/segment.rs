@@ -1,4 +1,4 @@
-//! The memory that a program shares with weftd: where things lie in it, and the seam between it and those who use it.
+//! The memory that a program shares with weftd: its layout, and the seam between the memory and its users.
 //!
 //! The daemon makes one file for each attachment, and tells the program where its parts are. Neither side reads that from the file.
 //!
@@ -12,14 +12,15 @@
 //! A part:
 //!
 //! ```text
-//! line 0  written by the program: descriptors of the receive ring that it has claimed, and taken; units read of the receive area
-//! line 1  written by the daemon: descriptors of the send ring that it has taken; whether it wants to hear of room
+//! line 0  written by the program: descriptors of the receive ring that it has claimed, and taken; units that it read of the receive area
+//! line 1  written by the daemon: descriptors of the send ring that it has taken; whether it wants the bell when there is room
 //! line 2  the send ring, the receive ring
 //! page    the send area, the receive area
 //! ```
 //!
-//! Bells are a tree of words: one bit for each part, 64 parts a word, 64 words a word above. One side sets bits from the leaf up, the other
-//! one clears them from the root down, so a bit that is set while others are cleared is found then or the next time.
+//! Bells are a tree of words: a leaf word has one bit for each of 64 parts, and a word above has one bit for each of 64 words. One side
+//! sets bits from the leaf up, the other clears them from the root down. So a bit that is set while others are cleared is found either
+//! then or the next time.
 
 use crate::descriptor::{Words, DESCRIPTOR, UNIT};
 use crate::LINE;
@@ -39,7 +40,7 @@ pub const TO_PROGRAM: usize = 16 * PAGE;
 /// Where parts begin.
 pub const PARTS: usize = 32 * PAGE;
 
-/// Parts that bells can tell of.
+/// The most parts that have bells.
 pub const PARTS_MOST: u32 = 64 * 64 * 64;
 
 /// The smallest and the largest ring, as powers of two.
@@ -68,7 +69,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// These, if they are within the limits.
+    /// Returns these sizes if they are within the limits.
     pub fn check(self) -> Option<Sizes> {
         (RING_ORDERS.contains(&self.ring_order) && AREA_PAGES.contains(&self.area_pages)).then_some(self)
     }
@@ -101,17 +102,17 @@ impl Sizes {
     }
 }
 
-/// What a side tells of the ring that it reads, by words that only grow.
+/// The words by which a side reports on the ring that it reads. The counts only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cursor {
-    /// Descriptors that it has begun to look at. Of those between *taken* and *claimed* nobody can say what became of them if it dies. The
-    /// program's; of the daemon's it is the first one that is not taken.
+    /// Descriptors that the program has begun to look at. If it dies, the fate of those between *taken* and *claimed* is unknown. The
+    /// daemon has no such word: of its ring that is the first descriptor that is not taken.
     Claimed = 0,
-    /// Descriptors that it is through with.
+    /// Descriptors that the side has finished with.
     Taken = 1,
-    /// Units of the area that it has read. The program's; the daemon reads the send area in no order.
+    /// Units of the receive area that the program has read. The daemon has no such word, because it reads the send area in no order.
     Read = 2,
-    /// The daemon's: not 0 if it wants the program to ring when it has taken something.
+    /// Written by the daemon: not 0 if it wants the program to ring when the program has taken something.
     WantsRoom = 3,
 }
 
@@ -125,25 +126,25 @@ pub struct Part {
 }
 
 impl Part {
-    /// A word of the line that the program writes.
+    /// The place of a word that the program writes.
     #[inline(always)]
     pub fn here(self, word: Cursor) -> usize {
         self.at + word as usize * 8
     }
 
-    /// A word of the line that the daemon writes.
+    /// The place of a word that the daemon writes.
     #[inline(always)]
     pub fn there(self, word: Cursor) -> usize {
         self.at + LINE + word as usize * 8
     }
 
-    /// A descriptor of the send ring.
+    /// The place of a descriptor in the send ring.
     #[inline(always)]
     pub fn sent(self, position: u64) -> usize {
         self.at + 2 * LINE + self.slot(position)
     }
 
-    /// A descriptor of the receive ring.
+    /// The place of a descriptor in the receive ring.
     #[inline(always)]
     pub fn received(self, position: u64) -> usize {
         self.at + 2 * LINE + self.sizes.ring_bytes() + self.slot(position)
@@ -172,7 +173,7 @@ impl Part {
     }
 }
 
-/// A file, as one of its two sides uses it. Implementations check every place; no call can reach outside. No call blocks.
+/// A file as one of its two sides sees it. Implementations check every place; no call can reach outside. No call blocks.
 ///
 /// The other side may store anything at any time: each word is loaded once. `publish` is a release and `look` an acquire of the first word;
 /// `set_cursor` is a release and `cursor` an acquire. Bells order nothing.
@@ -187,18 +188,18 @@ pub trait Segment {
     fn cursor(&self, at: usize) -> u64;
     /// Stores a cursor.
     fn set_cursor(&self, at: usize, value: u64);
-    /// Copies bytes out, in place of what `to` held.
+    /// Copies bytes out, replacing the contents of `to`.
     fn read(&self, at: usize, len: usize, to: &mut Vec<u8>);
     /// Copies bytes in.
     fn write(&self, at: usize, bytes: &[u8]);
     /// Copies bytes of this file into another one, once.
     fn copy_to(&self, at: usize, len: usize, other: &Self, to: usize);
-    /// Sets a part's bell, of those at `bells`.
+    /// Rings a part's bell in the tree at `bells`.
     fn ring(&self, bells: usize, part: u32);
-    /// Takes bells, of those at `bells`: calls `rung` for each, and looks at `words` words of leaves at most. Bells that it leaves are
-    /// found the next time. One load if there are none.
+    /// Takes bells from the tree at `bells`: calls `rung` for each, and looks at `words` leaf words at most. Bells that it leaves are found
+    /// by the next call. One load if no bell was rung.
     fn collect(&self, bells: usize, words: u32, rung: impl FnMut(u32));
-    /// Orders what was stored before it before loads behind it, together with the barrier that the other side issues before it sleeps.
+    /// Orders stores before it before loads after it, together with the barrier that the other side issues before it sleeps.
     fn light_barrier(&self);
 }
 
