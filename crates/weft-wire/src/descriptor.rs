@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! word 0   bits 0..16 lap | 16..24 kind, never 0 | 24..32 zero | 32..64 line
-//! word 1   bits 0..32 taken | 32..64 where the contents lie in the area, in units of 64 bytes
+//! word 1   bits 0..32 taken | 32..64 place of the contents in the area, in units of 64 bytes
 //! word 2.. of a `Record`: its header, and its contents if they have at most 32 bytes
-//!          of a `Closed` or `Refused`: the reason's code | touched, or from where, << 32
+//!          of a `Closed` or `Refused`: the reason's code | `touched` or `from` << 32
 //! ```
 //!
-//! The first word is stored last. Its lap counts how often the ring came round, from one, so a ring of zeros is empty and nobody clears
-//! what was read. (The ready flag of MU-Net, as a number.) Contents are the record's arguments and payload, as in a stream.
+//! The first word is stored last. Its lap counts the rounds of the ring, from one, so a ring of zeros is empty, and nobody has to clear
+//! descriptors that were read. (MU-Net's ready flag, as a number.) Contents are the record's arguments and payload, as in a stream.
 
 use crate::record::packed_payload_at;
 use crate::{HeadWords, Malformed, Reason, LINE};
@@ -25,27 +25,27 @@ pub const INLINE_WORDS: usize = 4;
 /// Bytes of contents that a descriptor holds.
 pub const INLINE_MOST: usize = INLINE_WORDS * 8;
 
-/// The first word of contents.
+/// The index of the first word of contents.
 const CONTENTS: usize = WORDS - INLINE_WORDS;
 
-/// Areas are divided into units of so many bytes.
+/// Bytes of a unit; areas are divided into units.
 pub const UNIT: usize = LINE;
 
-/// What joins an endpoint of an attachment with an endpoint elsewhere. The number is the attachment's own.
+/// The number of a line, which joins an endpoint of an attachment with an endpoint elsewhere. Each attachment numbers its own lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LineId(pub u32);
 
 impl LineId {
-    /// Leads from a system endpoint to the daemon.
+    /// The line from a system endpoint to the daemon.
     pub const SYSTEM: LineId = LineId(0);
 }
 
-/// How far a line was read, in bytes of a stream that has its records: the low 32 bits.
+/// A place on a line: the low 32 bits of a count of bytes, as the line's records take them in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place(pub u32);
 
 impl Place {
-    /// So many bytes further on.
+    /// The place `bytes` further on.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, bytes: u32) -> Place {
@@ -58,43 +58,43 @@ impl Place {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether this lies between the two, either included.
+    /// Whether this lies between the two, both included.
     #[inline(always)]
     pub const fn is_between(self, first: Place, last: Place) -> bool {
         self.since(first) <= last.since(first)
     }
 }
 
-/// What a descriptor says.
+/// The meaning of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// A record goes, or came, by the line.
+    /// A record is sent, or came, by the line.
     Record(HeadWords),
     /// The line was read up to *taken*.
     Taken,
     /// To a program: a peer opened this line. The area has the peer's name.
     Opened,
-    /// To a program: not for now. Records from this place on were dropped; send them again after `Ready`.
+    /// To a program: the line is refused for now. Records from this place on were dropped; send them again after `Ready`.
     Refused {
         /// Why.
         reason: Reason,
         /// Where the first dropped record begins.
         from: Place,
     },
-    /// To a program: send again what was refused.
+    /// To a program: send the refused records again.
     Ready,
-    /// To the daemon: what follows on the line begins where it was refused.
+    /// To the daemon: the next records of the line are those that were refused.
     Again,
-    /// The line has ended. Records that begin at `touched` or behind were handed to nobody; those before *taken* were taken.
+    /// The line has ended. Records that begin at or behind `touched` were never handed over; those before *taken* were taken.
     Closed {
         /// Why.
         reason: Reason,
-        /// Up to where records were handed to the peer.
+        /// The end of the records that were handed to the peer.
         touched: Place,
     },
 }
 
-/// A descriptor, but for its lap and for contents that it holds.
+/// A descriptor without its lap and without contents that it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// The line.
@@ -103,7 +103,7 @@ pub struct Descriptor {
     pub taken: Place,
     /// Where contents begin in the area, in units.
     pub at: u32,
-    /// The rest.
+    /// Its meaning.
     pub said: Said,
 }
 
@@ -139,19 +139,19 @@ mod code {
     pub const AGAIN: u8 = 7;
 }
 
-/// Bytes that a record's arguments and payload take, one behind the other.
+/// The bytes of a record's contents: its arguments and its payload.
 #[inline(always)]
 pub fn contents_bytes(head: HeadWords) -> usize {
     packed_payload_at(head.args()).saturating_sub(crate::record::HEADER).saturating_add(head.len())
 }
 
-/// Whether they lie in the descriptor.
+/// Whether a record's contents lie in the descriptor itself.
 #[inline(always)]
 pub fn is_inline(head: HeadWords) -> bool {
     contents_bytes(head) <= INLINE_MOST
 }
 
-/// The units of an area that so many bytes take.
+/// The units of an area that this many bytes take.
 #[inline(always)]
 pub const fn units(bytes: usize) -> u32 {
     bytes.div_ceil(UNIT) as u32
@@ -241,7 +241,7 @@ pub fn put_contents(words: &mut Words, contents: [u64; INLINE_WORDS]) {
     words[CONTENTS..].copy_from_slice(&contents);
 }
 
-/// Packs arguments and payload as a record's contents, into `to`, which is cleared first.
+/// Packs arguments and payload as a record's contents, replacing the contents of `to`.
 pub fn pack(args: &[u32], payload: &[u8], to: &mut Vec<u8>) {
     to.clear();
     args.iter().for_each(|arg| to.extend(arg.to_le_bytes()));
@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn laps_begin_with_one_and_come_round_without_zero() {
+    fn laps_begin_with_one_and_wrap_around_without_zero() {
         assert_eq!([0, 7, 8, 16].map(|position| lap_at(position, 3)), [1, 1, 2, 3]);
         let round = 0x8000 * 8;
         assert_eq!([round - 1, round, round + 8].map(|position| lap_at(position, 3)), [0x8000, 1, 2]);
     }
 
     #[test]
-    fn places_come_round() {
+    fn places_wrap_around() {
         let (first, last) = (Place(u32::MAX - 5), Place(10));
         assert_eq!(last.since(first), 16);
         assert!(Place(0).is_between(first, last) && first.is_between(first, last) && last.is_between(first, last));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_that_fit_are_packed_as_those_that_do_not() {
+    fn contents_that_fit_are_packed_like_those_that_do_not() {
         let mut packed = Vec::new();
         for (args, payload) in [(vec![], 0), (vec![1], 24), (vec![1, 2, 3], 16), (vec![5; 8], 0), (vec![], 32)] {
             let payload: Vec<u8> = (0..payload).collect();

@@ -1,7 +1,7 @@
-//! What endpoints for remote memory say to each other; see `docs/design/memory.md`.
+//! The messages between endpoints for remote memory; see `docs/design/memory.md`.
 //!
-//! The operation of a message is a [`Word`]'s code, with bits for what the word has. Its arguments follow; values of 64 bits take two,
-//! low half first. A refused message comes back with a [`Reason`](crate::Reason), so there is no word for refusals.
+//! The operation of a message is a [`Word`]'s code, with bits for the word's optional parts. Its arguments follow; values of 64 bits take
+//! two, low half first. A refused message comes back with a [`Reason`](crate::Reason), so there is no word for refusals.
 
 mod atomic;
 mod pull;
@@ -16,7 +16,7 @@ use crate::MAX_ARGS;
 /// The secret of a cookie.
 pub type Secret = [u8; 16];
 
-/// How an operation names a region, and shows that it may use it.
+/// How an operation names a region and proves its right to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Credential {
     /// The region's key.
@@ -33,7 +33,7 @@ pub enum Credential {
 }
 
 impl std::fmt::Debug for Credential {
-    /// Never tells a secret.
+    /// Never prints a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Credential::Key(_) => "a key",
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Credential {
 pub struct RegionKey(pub u64);
 
 impl std::fmt::Debug for RegionKey {
-    /// Never tells it.
+    /// Never prints it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a region's key")
     }
@@ -60,7 +60,7 @@ impl From<RegionKey> for Credential {
     }
 }
 
-/// A region's handle of 32 bits, which the owner's table made; never 0. Others may guess it, as they may guess a small key.
+/// A region's handle: 32 bits that the owner's table assigned, never 0. Peers can guess it, as they can guess a small key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RegionHandle(pub u32);
 
@@ -70,23 +70,23 @@ impl From<RegionHandle> for Credential {
     }
 }
 
-/// A place in a region: what every operation begins with.
+/// A place in a region. Every operation begins with one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The region.
     pub by: Credential,
-    /// Bytes from the beginning of the region or, for a cookie, of the cookie's range. For a handle, from where the owner said.
+    /// Bytes from the beginning of the region or, for a cookie, of the cookie's range. For a handle, from the place that the owner chose.
     pub at: u64,
 }
 
 impl Place {
-    /// So many bytes behind the beginning of what a key or a cookie is for.
+    /// The place `at` bytes behind the beginning of the region or of the cookie's range.
     pub fn new(by: impl Into<Credential>, at: u64) -> Place {
         Place { by: by.into(), at }
     }
 }
 
-/// What the initiator calls a piece of an operation; its reply says the same.
+/// The initiator's name for a piece of an operation. The reply repeats it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
     /// The operation.
@@ -95,72 +95,72 @@ pub struct Mark {
     pub piece: u32,
 }
 
-/// What a message says.
+/// The meaning of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
     /// The payload is the first bytes of a write of `len` bytes. If there are more, [`Word::Data`] follows by the same flow.
     Write {
-        /// Where to.
+        /// Where the bytes go.
         place: Place,
         /// Bytes of the whole write.
         len: u64,
-        /// What the owner's program is to be told when all bytes are stored.
+        /// A value for the owner's program when all bytes are stored.
         notice: Option<u64>,
-        /// Whose it is, if it is a request. Then the payload is all of it, and the reply has none.
+        /// Its name, if it is a request. Then the payload is the whole write, and the reply has no payload.
         mark: Option<Mark>,
         /// Another write of the same operation follows by the same flow. Has no notice then.
         is_part: bool,
     },
     /// The payload is the next bytes of the flow's write.
     Data,
-    /// A request for so many bytes.
+    /// A request for bytes.
     Read {
-        /// Where from.
+        /// Where the bytes are.
         place: Place,
-        /// How many.
+        /// How many bytes.
         len: u32,
-        /// Whose they are.
+        /// Its name.
         mark: Mark,
         /// Another read of the same operation follows by the same flow.
         is_part: bool,
     },
     /// The reply to a request; the payload is the bytes that were read, or the old values.
     Bytes(Mark),
-    /// An operation on each of the words at a place, one after the other. The payload is the operands, then, for operations that
-    /// [have them](Atomic::has_second), the second operands. A request wants the old values.
+    /// An atomic operation on each of the words at a place, one after the other. The payload is the operands and then, for operations that
+    /// [have them](Atomic::has_second), the second operands. If it is a request, the reply has the old values.
     Atomic {
         /// The first word.
         place: Place,
         /// The operation.
         atomic: Atomic,
-        /// What the words are.
+        /// The type of the words.
         of: Type,
-        /// Whose the old values are.
+        /// Its name.
         mark: Mark,
         /// More words of the same operation follow by the same flow.
         is_part: bool,
     },
-    /// A request to map what the credential is for. The reply's payload says how, or is empty if it cannot be mapped.
+    /// A request to map the memory of a credential. The reply's payload says how, or is empty if it cannot be mapped.
     Attach {
         /// The region.
         by: Credential,
-        /// Whose the request is.
+        /// Its name.
         mark: Mark,
     },
-    /// A request: a write of `len` bytes, which the owner reads in the memory of the process that asks. The payload is an [`Origin`].
+    /// A request: a write of `len` bytes, which the owner reads from the memory of the requesting process. The payload is an [`Origin`].
     Pull {
-        /// Where to.
+        /// Where the bytes go.
         place: Place,
         /// How many bytes.
         len: u64,
-        /// What the owner's program is to be told when all bytes are stored.
+        /// A value for the owner's program when all bytes are stored.
         notice: Option<u64>,
-        /// Whose it is.
+        /// Its name.
         mark: Mark,
         /// Another write of the same operation follows by the same flow. Has no notice then.
         is_part: bool,
     },
-    /// The reply to a pull that was taken up.
+    /// The reply to a pull that the owner has begun.
     Pulled(Mark, PullEnd),
 }
 
@@ -177,10 +177,10 @@ const BY_COOKIE: u8 = 0x80;
 const HAS_NOTICE: u8 = 0x40;
 const HAS_MARK: u8 = 0x20;
 const BY_HANDLE: u8 = 0x10;
-/// Of a write, a read, an atomic operation or a pull: the codes of others have this bit, or are none with it.
+/// For writes, reads, atomic operations and pulls. Of the other codes, one is this bit itself, and the rest are invalid with it.
 const IS_PART: u8 = 0x08;
 
-/// A word as a message has it.
+/// A word in the form of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     /// The operation.
@@ -264,7 +264,7 @@ impl Args<'_> {
         Some(u64::from(low) | u64::from(high) << 32)
     }
 
-    /// A credential, of the kind that the bits of an operation say.
+    /// A credential, of the kind that the bits of the operation say.
     fn credential(&mut self, by: u8) -> Option<Credential> {
         Some(match by {
             0 => Credential::Key(self.wide()?),
@@ -288,7 +288,7 @@ impl Args<'_> {
 }
 
 impl Word {
-    /// The word as a message has it.
+    /// The word in the form of a message.
     pub fn pack(&self) -> Packed {
         match *self {
             Word::Write { place, len, notice, mark, is_part } => {
@@ -351,7 +351,7 @@ impl Word {
         }
     }
 
-    /// Reads a word. Total; `None` for what is none.
+    /// Reads a word. Total; `None` if it is malformed.
     pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
         let by = op & (BY_COOKIE | BY_HANDLE);
         let code = op & !(BY_COOKIE | BY_HANDLE);
@@ -369,9 +369,9 @@ impl Word {
             }
             DATA if by == 0 && !is_part => Word::Data,
             PULLED if by == 0 && !is_part => Word::Pulled(args.mark()?, PullEnd::from_arg(args.one()?)?),
-            // Its code is the bit alone.
+            // The code of `Attach` is the bit itself.
             0 if is_part => Word::Attach { by: args.credential(by)?, mark: args.mark()? },
-            // A notice is told at the end of the whole operation.
+            // Only the last part of an operation has a notice.
             code if is_part && code & HAS_NOTICE != 0 => return None,
             code if code & !(HAS_NOTICE | HAS_MARK) == WRITE => {
                 let (place, len) = (args.place(by)?, args.wide()?);
@@ -409,7 +409,7 @@ mod tests {
         (any::<u32>(), any::<u32>()).prop_map(|(operation, piece)| Mark { operation, piece })
     }
 
-    /// A notice, or that more follows, or neither.
+    /// A notice, or the mark that more follows, or neither.
     fn ends() -> impl Strategy<Value = (Option<u64>, bool)> {
         prop_oneof![any::<Option<u64>>().prop_map(|notice| (notice, false)), Just((None, true)),]
     }
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(ops, [9, 11, 13, 14]);
         let packed = Word::Write { place, len: 4, notice: Some(7), mark: None, is_part: false }.pack();
         assert!(Word::unpack(packed.op, packed.args()).is_some());
-        assert_eq!(Word::unpack(packed.op | 8, packed.args()), None, "a part that tells something");
+        assert_eq!(Word::unpack(packed.op | 8, packed.args()), None, "a part with a notice");
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! What the one-way messages between two endpoints for tagged messages say; see `docs/design/tagged.md`.
+//! The one-way messages between two endpoints for tagged messages; see `docs/tagged.md`.
 //!
-//! The operation of a message is a [`Word`]'s code, plus bits for what an eager or announced message has beside its number. Its
-//! arguments follow; values of 64 bits take two, low half first.
+//! The operation of a message is a [`Word`]'s code, plus bits for the optional parts of an eager or announced message. Its arguments
+//! follow; values of 64 bits take two, low half first.
 
 use crate::{Key, MAX_ARGS};
 
-/// Version of this format. It is said with the first word, and two sides talk only if it is equal.
+/// Version of this format. The first word carries it, and two sides talk only if it is equal.
 pub const TAGGED_VERSION: u32 = 1;
 
-/// What a receiver is told of a message, beside its contents.
+/// What a receiver learns about a message besides its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Label {
-    /// Its tag; without one it is matched with others that have none.
+    /// Its tag. A message without a tag matches only receives without one.
     pub tag: Option<u64>,
     /// Data for the receiver's completion.
     pub data: Option<u64>,
@@ -23,7 +23,7 @@ impl Label {
         Label { tag: Some(tag), data: None }
     }
 
-    /// The same with data.
+    /// This label with data.
     #[must_use]
     pub const fn with(self, data: u64) -> Label {
         Label { data: Some(data), ..self }
@@ -33,7 +33,7 @@ impl Label {
 /// An eager or announced message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// The messages of a flow are numbered, in the order they are sent; the number comes round.
+    /// The messages of a flow are numbered in the order in which they are sent. The number wraps around.
     pub number: u32,
     /// Credit for the other direction.
     pub credit: Told,
@@ -43,7 +43,7 @@ pub struct Envelope {
     pub wants_done: bool,
 }
 
-/// Messages and bytes of the other direction that were matched so far, in units of [`UNIT`] bytes. Both come round.
+/// Messages of the other direction that were matched so far, and their bytes in units of [`UNIT`]. Both wrap around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     /// Messages.
@@ -52,36 +52,36 @@ pub struct Told {
     pub units: u16,
 }
 
-/// Bytes that are counted as one.
+/// Bytes of a unit of credit.
 pub const UNIT: usize = 256;
 
-/// What a message says.
+/// The meaning of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
     /// The first word on a flow: the sender's own key.
     Hello(Key),
     /// A message; the payload is its contents.
     Eager(Envelope),
-    /// A message of so many bytes, which are to be fetched.
+    /// A message of this many bytes, which the receiver fetches.
     Announce(Envelope, u64),
-    /// So many bytes of message `number` are wanted, by a receive of the fetcher's.
+    /// Asks for bytes of message `number`, for a receive of the fetcher.
     Fetch {
         /// The message.
         number: u32,
         /// The receive.
         receive: u32,
-        /// How many bytes from its beginning. None: the message is done with.
+        /// How many bytes from its beginning. 0 means that the message is no longer needed.
         bytes: u64,
         /// Credit for the other direction.
         credit: Told,
     },
     /// The payload is the next bytes for this receive.
     Data(u32),
-    /// This message was stored.
+    /// The message of this number was stored.
     Done(u32),
-    /// Credit alone.
+    /// Only credit.
     Credit(Told),
-    /// Tell credit soon.
+    /// Asks for credit soon.
     Ask,
     /// The endpoint was freed.
     Bye,
@@ -96,12 +96,12 @@ const ASK: u8 = 6;
 const BYE: u8 = 7;
 const EAGER: u8 = 0x10;
 const ANNOUNCE: u8 = 0x20;
-/// Bits of the two.
+/// Bits of `EAGER` and `ANNOUNCE`.
 const HAS_TAG: u8 = 1;
 const HAS_DATA: u8 = 2;
 const WANTS_DONE: u8 = 4;
 
-/// A word as a message has it.
+/// A word in the form of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     /// The operation.
@@ -162,7 +162,8 @@ impl Envelope {
             | bit(self.wants_done, WANTS_DONE)
     }
 
-    /// As an eager message has it, if it has a tag and no data. Most have; their arguments are so many, known where it is sent.
+    /// Operation and arguments of an eager message, if it has a tag and no data. That is the common case, and the number of arguments is
+    /// known at compile time.
     #[inline(always)]
     pub fn pack_plain(&self) -> Option<(u8, [u32; 4])> {
         let Label { tag: Some(tag), data: None } = self.label else { return None };
@@ -170,7 +171,7 @@ impl Envelope {
         Some((op, [self.number, self.credit.pack(), tag as u32, (tag >> 32) as u32]))
     }
 
-    /// The same, if it has a tag and data, as MPICH's have.
+    /// Operation and arguments of an eager message, if it has a tag and data, as MPICH's messages have.
     #[inline(always)]
     pub fn pack_plain_with_data(&self) -> Option<(u8, [u32; 6])> {
         let Label { tag: Some(tag), data: Some(data) } = self.label else { return None };
@@ -206,7 +207,7 @@ impl Envelope {
 }
 
 impl Word {
-    /// The word as a message has it.
+    /// The word in the form of a message.
     #[inline(always)]
     pub fn pack(&self) -> Packed {
         match *self {
@@ -231,7 +232,7 @@ impl Word {
         }
     }
 
-    /// Reads a word. Total; `None` for what is none.
+    /// Reads a word. Total; `None` if it is malformed.
     #[inline(always)]
     pub fn unpack(op: u8, args: &[u32]) -> Option<Word> {
         match op & !(HAS_TAG | HAS_DATA | WANTS_DONE) {
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_says_nothing() {
+    fn a_hello_of_another_version_is_refused() {
         let mut hello = Word::Hello(Key(1)).pack().args().to_vec();
         hello[0] += 1;
         assert!(Word::unpack(HELLO, &hello).is_none());
@@ -337,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_messages_are_what_any_are(envelope in envelopes(), op: u8, args in proptest::collection::vec(any::<u32>(), 0..8)) {
+        fn plain_messages_agree_with_words(envelope in envelopes(), op: u8, args in proptest::collection::vec(any::<u32>(), 0..8)) {
             let packed = Word::Eager(envelope).pack();
             if let Some((op, args)) = envelope.pack_plain() {
                 prop_assert_eq!((op, &args[..]), (packed.op, packed.args()));

@@ -1,12 +1,12 @@
-//! Atomic operations: which there are, on what, and what they do to a word.
+//! Atomic operations, the types of words, and how an operation changes a word.
 
 /// Operations on one word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Atomic {
-    /// Changes nothing: for the old value.
+    /// Changes nothing; only the old value matters.
     Read = 0,
-    /// The new value is the operand. With the old value wanted, this is a swap.
+    /// The new value is the operand. If the old value is asked for, this is a swap.
     Write = 1,
     /// The sum; integers wrap.
     Add = 2,
@@ -26,13 +26,13 @@ pub enum Atomic {
     MaskedSwap = 9,
     /// The product; integers wrap.
     Multiply = 10,
-    /// 1 if both are other than 0, else 0.
+    /// 1 if both are not 0, otherwise 0.
     LogicalAnd = 11,
-    /// 1 if one is other than 0, else 0.
+    /// 1 if at least one is not 0, otherwise 0.
     LogicalOr = 12,
-    /// 1 if exactly one is other than 0, else 0.
+    /// 1 if exactly one is not 0, otherwise 0.
     LogicalXor = 13,
-    /// The operand if the second operand is another value than the old one.
+    /// The operand if the second operand differs from the old value.
     SwapIfOther = 14,
     /// The operand if the second operand is at most the old value.
     SwapIfAtMost = 15,
@@ -44,7 +44,7 @@ pub enum Atomic {
     SwapIfAbove = 18,
 }
 
-/// What a word is.
+/// The type of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Type {
@@ -71,7 +71,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// All there are, by their numbers.
+    /// All of them, in the order of their codes.
     pub const ALL: [Type; 10] =
         [Type::U32, Type::U64, Type::I32, Type::I64, Type::F32, Type::F64, Type::U8, Type::I8, Type::U16, Type::I16];
 
@@ -99,7 +99,7 @@ impl Type {
 }
 
 impl Atomic {
-    /// All there are, by their numbers.
+    /// All of them, in the order of their codes.
     pub const ALL: [Atomic; 19] = [
         Atomic::Read,
         Atomic::Write,
@@ -141,12 +141,12 @@ impl Atomic {
         matches!(self, Atomic::Read)
     }
 
-    /// Whether there is such an operation on such words.
+    /// Whether the operation exists for words of this type.
     pub const fn is_for(self, of: Type) -> bool {
         !(of.is_float() && matches!(self, Atomic::And | Atomic::Or | Atomic::Xor | Atomic::MaskedSwap))
     }
 
-    /// The new value of a word, whose bits are the low ones. `None`: the word stays as it is.
+    /// The new value of a word, in the low bits. `None` if the word stays as it is.
     pub fn apply(self, of: Type, old: u64, operand: u64, second: u64) -> Option<u64> {
         let new = match self {
             Atomic::Read => return None,
@@ -202,7 +202,7 @@ impl Atomic {
         }
     }
 
-    /// Whether a comparison holds of two words.
+    /// Whether the comparison of a conditional swap holds.
     fn holds(self, of: Type, second: u64, old: u64) -> bool {
         match of {
             Type::U8 => self.holds_of(second as u8, old as u8),
@@ -275,12 +275,12 @@ floats!(f32, f64);
 mod tests {
     use super::*;
 
-    /// The bits of a float of 64 bits.
+    /// The bits of a 64-bit float.
     fn bits(value: f64) -> u64 {
         value.to_bits()
     }
 
-    /// The same of 32 bits.
+    /// The bits of a 32-bit float.
     fn low(value: f32) -> u64 {
         value.to_bits().into()
     }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_places() {
+    fn codes_are_indices_of_all() {
         assert!(Atomic::ALL.into_iter().enumerate().all(|(at, atomic)| atomic as usize == at));
         assert!(Type::ALL.into_iter().enumerate().all(|(at, of)| of as usize == at));
     }

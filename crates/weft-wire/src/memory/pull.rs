@@ -1,20 +1,20 @@
-//! Writes that the owner of a region reads in the memory of the process that asks.
+//! Pulls: writes whose bytes the owner of a region reads from the memory of the requesting process.
 
 use crate::Reason;
 
-/// Where the bytes of a [`Word::Pull`](super::Word::Pull) are, in the process that asks. They stay there until the reply.
+/// Where the bytes of a [`Word::Pull`](super::Word::Pull) are in the requesting process. They stay there until the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The address of the first byte.
     pub from: u64,
-    /// The address of a word of 8 bytes. Bytes that are read while it is another one than `proof` are not the write's.
+    /// The address of a word of 8 bytes. Bytes that are read while its value is not `proof` do not belong to the write.
     pub proof_at: u64,
-    /// What that word is until the bytes may be no more.
+    /// The value of that word for as long as the bytes are there.
     pub proof: u64,
 }
 
 impl Origin {
-    /// How many bytes [`Origin::to_bytes`] gives.
+    /// The length of [`Origin::to_bytes`].
     pub const BYTES: usize = 24;
 
     /// As a payload.
@@ -26,7 +26,7 @@ impl Origin {
         bytes
     }
 
-    /// What a payload says. `None` if it has another length.
+    /// Reads a payload. `None` if it has another length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Origin> {
         let bytes: &[u8; Origin::BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -39,12 +39,12 @@ impl Origin {
 pub enum PullEnd {
     /// All bytes are stored.
     Whole,
-    /// The owner cannot read these bytes. It reads no others that are asked for by the same flow: they are to be sent.
+    /// The owner cannot read these bytes, and will read no others for the same flow: they must be sent.
     Unreadable {
         /// Some were stored.
         is_partly: bool,
     },
-    /// It was refused behind its beginning.
+    /// It was refused after it had begun.
     Failed {
         /// Why.
         reason: Reason,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_end_is_refused() {
+    fn malformed_ends_are_refused() {
         for arg in [3, 1 << 8, 1 | 2 << 8, 1 | 1 << 16, 2, 2 | 200 << 16, 2 | 19 << 16 | 1 << 24] {
             assert_eq!(PullEnd::from_arg(arg), None, "{arg:x}");
         }

@@ -1,4 +1,4 @@
-//! The two words of a write that is waited for, by themselves: they are packed and read in a few instructions.
+//! A small write and its reply, by themselves: packed and read in a few instructions, because a program waits for the reply.
 
 use super::{Mark, Word, BYTES, HAS_MARK, WRITE};
 use crate::memory::{Credential, Place};
@@ -12,7 +12,7 @@ pub struct ShortWrite {
     pub at: u64,
     /// Bytes of the write.
     pub len: u64,
-    /// Whose it is.
+    /// Its name.
     pub mark: Mark,
 }
 
@@ -28,7 +28,7 @@ impl ShortWrite {
         [key[0], key[1], at[0], at[1], len[0], len[1], mark.operation, mark.piece]
     }
 
-    /// Reads it; `None` for every other word.
+    /// Reads such a write; `None` for every other word.
     #[inline(always)]
     pub fn unpack(op: u8, args: &[u32]) -> Option<ShortWrite> {
         let args: &[u32; 8] = args.try_into().ok().filter(|_| op == ShortWrite::OP)?;
@@ -37,7 +37,7 @@ impl ShortWrite {
         Some(ShortWrite { key: wide(0), at: wide(2), len: wide(4), mark })
     }
 
-    /// The same as any word.
+    /// The write as a [`Word`].
     pub fn word(self) -> Word {
         let ShortWrite { key, at, len, mark } = self;
         Word::Write {
@@ -51,7 +51,7 @@ impl ShortWrite {
 }
 
 impl std::fmt::Debug for ShortWrite {
-    /// Never tells a key.
+    /// Never prints the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.word().fmt(f)
     }
