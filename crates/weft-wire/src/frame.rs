@@ -1,11 +1,11 @@
-//! The frames of a packet: what the two sides of a channel tell each other.
+//! The frames of a packet, by which the two sides of a channel talk.
 //!
-//! A frame is four bytes and a body: type, detail, and the bytes of the body. All fields are little-endian. A zero in place of
-//! a type says that there are only zeros from here to the packet's end.
+//! A frame is a header of four bytes (type, detail, and the length of the body) and a body. All fields are little-endian. A zero in
+//! place of a type means that only zeros follow, to the packet's end.
 //!
-//! The records of a stream lie in it one after the other, without gaps: the two words of the header as in a ring, then the
-//! arguments, four bytes each, then the payload. A `Records` frame carries any run of these bytes: many small records, or a
-//! part of a large one. Offsets count a stream's bytes; the wire has their low 32 bits.
+//! The records of a stream follow one another without gaps: the two words of the header as in a ring, then the arguments, four bytes
+//! each, then the payload. A `Records` frame carries any run of these bytes: many small records, or a part of a large one. Offsets
+//! count a stream's bytes; the wire has their low 32 bits.
 
 use crate::name::array;
 use crate::record::packed_payload_at;
@@ -17,38 +17,38 @@ pub const FRAME_HEADER: usize = 4;
 /// Bytes of a `Records` frame ahead of the records.
 pub const RECORDS_HEADER: usize = FRAME_HEADER + 8;
 
-/// Bytes that a `Records` frame can have, at most.
+/// The most bytes of records in a `Records` frame.
 const RECORDS_MOST: usize = u16::MAX as usize - (RECORDS_HEADER - FRAME_HEADER);
 
 /// Bytes of a `Taken` frame.
 const TAKEN_FRAME: usize = FRAME_HEADER + 12;
 
-/// Bytes of the longest bitmap of an `Acks` frame: one bit for each packet that may be followed.
+/// Bytes of the longest bitmap of an `Acks` frame: one bit for each packet whose fate may be open.
 pub const BITMAP_MOST: usize = crate::packet::SPAN as usize / 8;
 
-/// Bytes of a `Hello` frame: more than of any answer to it, so that nobody can make us send more than was sent to us.
+/// Bytes of a `Hello` frame. No answer to it is larger, so nobody can make us send more than was sent to us.
 pub const HELLO_FRAME: usize = 88;
 
-/// The offset of a stream's first byte: a little below where the 32 bits come round, as with packet numbers.
+/// The offset of a stream's first byte: a little below the point where the low 32 bits wrap around, as with packet numbers.
 pub const FIRST_OFFSET: u64 = (1 << 33) - (1 << 20);
 
 /// Bytes of the largest record of a stream.
 pub const RECORD_MOST: usize = stream_bytes(MAX_ARGS, MAX_PAYLOAD);
 
-/// Bytes that a record with so many arguments and payload bytes takes in a stream: a multiple of 8, and so is where its payload
-/// begins.
+/// Bytes that a record with this many arguments and payload bytes takes in a stream. They are a multiple of 8, and so is the payload's
+/// offset.
 #[inline(always)]
 pub const fn stream_bytes(args: usize, payload: usize) -> usize {
     packed_payload_at(args) + payload.next_multiple_of(8)
 }
 
-/// Of the features: `Unreliable` frames are understood.
+/// Feature: `Unreliable` frames are understood.
 pub const UNRELIABLE: u32 = 1;
 
-/// Of the features: this side wants checksums to leave payloads out ([`Integrity::Header`](crate::packet::Integrity::Header)).
+/// Feature: this side wants checksums to leave payloads out ([`Integrity::Header`](crate::packet::Integrity::Header)).
 pub const HEADER_INTEGRITY: u32 = 2;
 
-/// How long a [`Frame::Share`] holds since it was last said.
+/// How long a [`Frame::Share`] holds since it was last sent.
 pub const SHARE_LASTS: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Bytes of an `Unreliable` frame ahead of the record's.
@@ -57,7 +57,7 @@ pub const UNRELIABLE_HEADER: usize = FRAME_HEADER + 16;
 /// A stream of records within a channel: those of one session, in both directions.
 ///
 /// The number is a place in a table and the *life* of the stream there. The lowest bit is the side that opens the stream, the next
-/// [`PLACE_BITS`] are the place among that side's, and the rest counts how many streams had the place before; it comes round.
+/// [`PLACE_BITS`] are the place among that side's streams, and the rest counts the streams that had the place before; it wraps around.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamId(pub u32);
 
@@ -89,7 +89,7 @@ impl Side {
 }
 
 impl StreamId {
-    /// The stream of a side at a place, below 2^[`PLACE_BITS`], in a life; of a life the low bits count.
+    /// The stream of a side at a place, which is below 2^[`PLACE_BITS`], in a life, whose low bits are used.
     #[inline]
     pub fn new(side: Side, place: u32, life: u32) -> StreamId {
         let place = place & ((1 << PLACE_BITS) - 1);
@@ -111,7 +111,7 @@ impl StreamId {
         (self.0 >> 1 & ((1 << PLACE_BITS) - 1)) as usize
     }
 
-    /// Its place among those of both sides, which take turns.
+    /// Its place among the streams of both sides, which alternate.
     #[inline(always)]
     pub fn index(self) -> usize {
         (self.0 & ((2 << PLACE_BITS) - 1)) as usize
@@ -129,8 +129,8 @@ impl StreamId {
         StreamId::new(self.side(), self.place() as u32, self.life().wrapping_add(1))
     }
 
-    /// Whether it had the place after `other`, which is of the same place. Lives come round: it is the later one if fewer than half of them
-    /// lie between.
+    /// Whether it is later than `other`, a stream of the same place. Lives wrap around: it is the later one if less than half of the range
+    /// lies between them.
     #[inline]
     pub fn is_after(self, other: StreamId) -> bool {
         let ahead = self.life().wrapping_sub(other.life()) & ((1 << LIFE_BITS) - 1);
@@ -138,23 +138,23 @@ impl StreamId {
     }
 }
 
-/// What a side of a channel grants and asks of the other, once, at set-up.
+/// What a side of a channel grants the other and asks of it, once, at set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Optional parts of the protocol: those offered in a `Hello`, those agreed in an `Accept`. See [`UNRELIABLE`].
     pub features: u32,
     /// Bytes of each stream that may be under way to this side from the beginning.
     pub window: u32,
-    /// The longest this side waits before it acknowledges, in microseconds.
+    /// The longest time before this side acknowledges, in microseconds.
     pub ack_delay: u16,
     /// The largest packet that this side takes.
     pub packet_most: u16,
 }
 
-/// What a caller shows to prove that it receives what is sent to its address.
+/// A caller's proof that it receives packets at its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
-    /// The key it was made with.
+    /// The key that it was made with.
     pub generation: u32,
     /// The keyed hash.
     pub value: u64,
@@ -167,7 +167,7 @@ pub struct Hello {
     pub caller: Epoch,
     /// The life that is called.
     pub callee: Epoch,
-    /// Every answer repeats it, so that a stranger who sees none cannot answer.
+    /// Every answer repeats it, so that a stranger who does not see the packets cannot answer.
     pub nonce: u64,
     /// The cookie, once the caller has one.
     pub cookie: Option<Cookie>,
@@ -188,19 +188,19 @@ pub struct Accept {
     pub terms: Terms,
 }
 
-/// What one side tells the other.
+/// A frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     /// A run of a stream's bytes.
     Records {
         /// The stream.
         stream: StreamId,
-        /// Where in it they begin.
+        /// The offset of the first byte.
         offset: u32,
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// Which packets came above the header's `acked`: the lowest bit of the first byte stands for `acked` itself.
+    /// The packets that came at or above the header's `acked`. The lowest bit of the first byte stands for `acked` itself.
     Acks {
         /// One bit for each packet, not empty.
         bitmap: &'a [u8],
@@ -209,25 +209,25 @@ pub enum Frame<'a> {
     Taken {
         /// The stream.
         stream: StreamId,
-        /// All records below were taken.
+        /// All records below this offset were taken.
         taken: u32,
-        /// Bytes may be sent below.
+        /// Bytes below this offset may be sent.
         limit: u32,
     },
     /// The reader of a stream takes no more of it.
     Nack {
         /// The stream.
         stream: StreamId,
-        /// All records below were taken.
+        /// All records below this offset were taken.
         taken: u32,
-        /// Records that begin at or above this were never handed to anyone, and will not be.
+        /// Records that begin at or above this offset were never handed to a program, and will not be.
         touched: u32,
         /// Why.
         reason: Reason,
     },
     /// Asks for a channel.
     Hello(Hello),
-    /// Come again with this cookie.
+    /// Asks the caller to call again with this cookie.
     Cookie {
         /// The caller's.
         nonce: u64,
@@ -245,39 +245,38 @@ pub enum Frame<'a> {
     },
     /// There is no such channel here.
     Reset {
-        /// The life of who answers.
+        /// The life of the answerer.
         epoch: Epoch,
     },
     /// Asks for an acknowledgement.
     Ping,
-    /// A record that may be lost, or a piece of one. It never goes again.
+    /// A record that may be lost, or a piece of one. It is never retransmitted.
     Unreliable(Piece<'a>),
-    /// The opener of a stream has nothing more to say on it, and sends nothing until it has the answer: [`Frame::Rested`], or
-    /// [`Frame::Stay`].
+    /// The opener of a stream proposes to close it, and sends nothing on it until it has the answer: [`Frame::Rested`] or [`Frame::Stay`].
     Rest(Rest),
-    /// The receiver of a [`Frame::Rest`] has closed the stream: everything on it was taken, by both sides.
+    /// The receiver of a [`Frame::Rest`] has closed the stream: both sides have taken all records.
     Rested {
         /// The stream.
         stream: StreamId,
     },
     /// The receiver of this [`Frame::Rest`] goes on with the stream.
     Stay(Rest),
-    /// The reader of a stream takes nothing of it for now. What lies at `pause.from` and above it has dropped.
+    /// The reader of a stream takes nothing of it for now. It has dropped all bytes at `pause.from` and above.
     Pause {
-        /// The stream, and from where on.
+        /// The stream, and the offset.
         pause: Pause,
         /// Why.
         reason: PauseReason,
     },
-    /// The reader of a stream takes it again, from this place on.
+    /// The reader of a stream takes it again, from this offset on.
     Resume(Pause),
-    /// The sender cannot read all that hosts send to it. The receiver is to have no more than so much under way, for [`SHARE_LASTS`] since it
-    /// was last said.
+    /// The sender of this frame cannot read all packets that hosts send to it. For [`SHARE_LASTS`] the receiver of the frame may have no
+    /// more than this much under way to it.
     Share {
         /// Bytes of packets.
         bytes: u32,
     },
-    /// The sender ends the whole channel, all streams of which it has closed before.
+    /// The sender ends the whole channel. It has closed all its streams before.
     End {
         /// Why.
         reason: Reason,
@@ -294,20 +293,20 @@ pub enum Frame<'a> {
 pub struct Rest {
     /// The stream.
     pub stream: StreamId,
-    /// The opener sent everything below, and it was taken.
+    /// The opener sent everything below this offset, and it was taken.
     pub sent: u32,
-    /// The opener took everything below.
+    /// The opener took everything below this offset.
     pub taken: u32,
 }
 
-/// A stop of a stream, or its end. A later one of the same stream has a higher round; an older one says nothing any more.
+/// A pause of a stream, or its end. The one with the highest round counts; older ones are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
     /// The stream.
     pub stream: StreamId,
-    /// Everything below came and is kept. Nothing else is.
+    /// Everything below this offset came and is kept. Nothing else is kept.
     pub from: u32,
-    /// Counts pauses and resumptions of the stream, and comes round: odd while it is paused.
+    /// Counts pauses and resumptions of the stream, and wraps around: odd while it is paused.
     pub round: u32,
 }
 
@@ -315,11 +314,11 @@ pub struct Pause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PauseReason {
-    /// The endpoint has no frame in its daemon.
+    /// The endpoint is not resident: it has no frame in its daemon.
     NotResident = 1,
     /// The endpoint's program has not read what came before.
     QueueFull = 2,
-    /// The reader's interface keeps as much for this channel as it may.
+    /// The reader's network interface keeps as much for this channel as it may.
     Crowded = 3,
 }
 
@@ -341,18 +340,18 @@ impl std::fmt::Display for PauseReason {
     }
 }
 
-/// A piece of a record that may be lost. Of the same record no byte goes twice.
+/// A piece of a record that may be lost. No byte of a record is sent twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece<'a> {
-    /// The stream beside which it goes.
+    /// The stream of its session. The piece is not part of that stream's bytes.
     pub stream: StreamId,
-    /// The record: counted per channel and direction.
+    /// The record's number, counted per channel and direction.
     pub number: u32,
-    /// Where in the record the piece begins.
+    /// The piece's offset in the record.
     pub at: u32,
     /// Bytes of the whole record, as in a stream: at most [`RECORD_MOST`].
     pub total: u32,
-    /// The piece's, at least one.
+    /// The bytes of the piece, at least one.
     pub bytes: &'a [u8],
 }
 
@@ -379,8 +378,8 @@ pub enum FrameError {
     /// Bytes that must be zero are not.
     #[error("frame with reserved bytes set")]
     Reserved,
-    /// A piece that lies beyond the end of its record, or of one that is larger than any.
-    #[error("frame with a piece of a record that cannot be")]
+    /// A piece that lies beyond the end of its record, or a record larger than the limit.
+    #[error("frame with a piece beyond the end of its record, or of a record that is too large")]
     Reach,
 }
 
@@ -441,7 +440,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// What begins with a zero, to the end of the packet.
+/// Reads padding: a zero, and all bytes behind it to the end of the packet.
 #[cold]
 fn padding(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     match bytes.iter().all(|&b| b == 0) {
@@ -462,7 +461,7 @@ fn split(bytes: &[u8]) -> Option<(Parts<'_>, &[u8])> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame from its three parts. Total. What most packets have is read here, the rest out of line.
+    /// Reads a frame from its three parts. Total. The frames of most packets are read here, others out of line.
     #[inline]
     fn read(kind: u8, detail: u8, body: &'a [u8]) -> Result<Frame<'a>, FrameError> {
         match (kind, body) {
@@ -529,7 +528,7 @@ impl<'a> Frame<'a> {
             code::SHARE => Frame::Share { bytes: u32_at(body, 0) },
             _ => Frame::Ping,
         };
-        // What is left of RECORDS and TAKEN here has a detail that is not zero.
+        // RECORDS and TAKEN come here only with a detail that is not zero.
         if detail != 0 {
             return Err(FrameError::Reserved);
         }
@@ -538,7 +537,7 @@ impl<'a> Frame<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// From a body of more than 16 bytes. None if it lies beyond its record, or that is larger than any.
+    /// Reads a body of more than 16 bytes. `None` if the piece lies beyond its record, or the record is larger than the limit.
     fn read(body: &'a [u8]) -> Option<Piece<'a>> {
         let (fields, bytes) = body.split_at_checked(16)?;
         let [stream, number, at] = three(fields);
@@ -636,17 +635,17 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// For a packet that has room for a header.
+    /// A writer for a packet that has room for a header.
     ///
     /// # Panics
-    /// If it has not.
+    /// If it has no such room.
     #[inline]
     pub fn new(packet: &'a mut [u8]) -> Writer<'a> {
         assert!(packet.len() >= crate::packet::HEADER, "room for a header");
         Writer { packet, at: crate::packet::HEADER }
     }
 
-    /// Writes a frame; false, and nothing written, if there is no room for it. Padding must be the last.
+    /// Writes a frame. False, with nothing written, if there is no room for it. Padding must be the last frame.
     pub fn push(&mut self, frame: &Frame<'_>) -> bool {
         match *frame {
             Frame::Records { stream, offset, bytes } => self.push_records(stream, offset, [bytes, &[]]),
@@ -689,7 +688,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes the packet as large as it may be, with zeros. No frame can follow them.
+    /// Fills the rest of the packet with padding. No frame can follow it.
     #[inline]
     pub fn fill(&mut self) {
         self.push(&Frame::Padding { bytes: self.room() });
@@ -739,7 +738,7 @@ impl<'a> Writer<'a> {
         self.at == crate::packet::HEADER
     }
 
-    /// The packet as far as it was written; its header is not.
+    /// The packet as far as it was written. Its header is not written yet.
     #[inline]
     pub fn finish(self) -> &'a mut [u8] {
         &mut self.packet[..self.at]
@@ -761,10 +760,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What stands before the bytes in a `Records` frame, for who has the bytes in place.
+/// The header of a `Records` frame whose bytes are in place already.
 ///
 /// # Panics
-/// If there are more than a frame can have.
+/// If there are more bytes than a frame can have.
 #[inline]
 pub fn records_header(stream: StreamId, offset: u32, bytes: u16) -> [u8; RECORDS_HEADER] {
     let length = bytes.checked_add((RECORDS_HEADER - FRAME_HEADER) as u16).expect("bytes of one frame");
@@ -774,8 +773,8 @@ pub fn records_header(stream: StreamId, offset: u32, bytes: u16) -> [u8; RECORDS
     [code::RECORDS, 0, low, high, s0, s1, s2, s3, o0, o1, o2, o3]
 }
 
-/// Where the last of these frames ends, if a checksum may leave out what lies behind the first `covered` bytes: that is the end of the bytes of a
-/// record, and nothing else.
+/// Where the last of these frames ends, if a checksum over the first `covered` bytes is allowed: only bytes of records in the last frame
+/// may lie behind them.
 pub(crate) fn end_behind(frames: &[u8], covered: usize) -> Option<usize> {
     let mut at = 0;
     loop {
