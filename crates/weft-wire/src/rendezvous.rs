@@ -1,4 +1,4 @@
-//! What is said over TCP to learn the name of an endpoint from a host and a port: one query, one answer.
+//! The messages over TCP by which a program learns the name of an endpoint from a host and a port: one query, one answer.
 //!
 //! ```text
 //! query:   "weftask", version (1 byte), length of the label (1), the label (0 to 63), CRC32C of all that (4)
@@ -15,7 +15,7 @@ use crate::{Key, Name};
 /// Version of these messages.
 pub const VERSION: u8 = 1;
 
-/// What each message begins with, before its version.
+/// The first bytes of each message, before its version.
 const MAGIC: [u8; 7] = *b"weftask";
 
 /// Bytes of the magic and the version.
@@ -33,7 +33,7 @@ pub const QUERY_MOST: usize = HEADER + 1 + LABEL_MOST + CHECKSUM;
 /// Bytes of an answer.
 pub const ANSWER_BYTES: usize = HEADER + 4 + NAME_BYTES + 8 + CHECKSUM;
 
-/// The status of an answer.
+/// Status codes of answers.
 const TOLD: u8 = 0;
 const TOLD_WITH_KEY: u8 = 1;
 const NO_SUCH_LABEL: u8 = 2;
@@ -42,7 +42,7 @@ const OTHER_VERSION: u8 = 3;
 /// Why bytes are no query or no answer.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RendezvousError {
-    /// They do not begin as a message of weft does.
+    /// They do not begin like a message of weft.
     #[error("not a message of weft's name service; is this the port of another program?")]
     NotOurs,
     /// The other side speaks another version.
@@ -51,20 +51,20 @@ pub enum RendezvousError {
     /// The checksum is wrong.
     #[error("the message is damaged: its checksum is wrong; ask again")]
     Checksum,
-    /// A part of the message cannot be.
-    #[error("the message is damaged: it says what no weft says; ask again")]
+    /// A part of the message is invalid.
+    #[error("the message is damaged: a part of it is invalid; ask again")]
     Malformed,
 }
 
 crate::debug_says_display!(RendezvousError);
 
-/// Returns whether a text may be a label: at most 63 letters, digits, `-`, `_` and `.` of ASCII. The empty one is a label too.
+/// Whether a text may be a label: at most 63 letters, digits, `-`, `_` and `.` of ASCII. The empty text is a label too.
 pub fn is_label(text: &str) -> bool {
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     text.len() <= LABEL_MOST && text.bytes().all(is_allowed)
 }
 
-/// The question: which endpoint has this label?
+/// Asks which endpoint has a label.
 ///
 /// ```
 /// use weft_wire::rendezvous::Query;
@@ -76,12 +76,12 @@ pub fn is_label(text: &str) -> bool {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query<'a> {
-    /// One that [`is_label`] allows.
+    /// A text that [`is_label`] allows.
     pub label: &'a str,
 }
 
 impl<'a> Query<'a> {
-    /// Returns the bytes to send. `None` if the label is none.
+    /// Returns the bytes to send. `None` if the text is no label.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.label.len()).ok().filter(|_| is_label(self.label))?;
         let mut bytes = Vec::with_capacity(QUERY_MOST);
@@ -92,10 +92,10 @@ impl<'a> Query<'a> {
         Some(bytes)
     }
 
-    /// Reads a query from what came so far. `None` if the rest has to come first.
+    /// Reads a query from the bytes that came so far. `None` if more has to come first.
     ///
     /// # Errors
-    /// As soon as it is clear that this becomes no query.
+    /// As soon as the bytes cannot be the beginning of a query.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Query<'a>>, RendezvousError> {
         if !begins(bytes)? {
             return Ok(None);
@@ -133,7 +133,7 @@ pub enum Answer {
     Told {
         /// Its name.
         name: Name,
-        /// Its key, if whoever asks may know it.
+        /// Its key, if the asker may know it.
         key: Option<Key>,
     },
     /// No endpoint has that label.
@@ -166,10 +166,10 @@ impl Answer {
         bytes
     }
 
-    /// Reads an answer from what came so far. `None` if the rest has to come first.
+    /// Reads an answer from the bytes that came so far. `None` if more has to come first.
     ///
     /// # Errors
-    /// As soon as it is clear that this becomes no answer.
+    /// As soon as the bytes cannot be the beginning of an answer.
     pub fn parse(bytes: &[u8]) -> Result<Option<Answer>, RendezvousError> {
         if !begins(bytes)? {
             return Ok(None);
@@ -206,7 +206,7 @@ fn begins(bytes: &[u8]) -> Result<bool, RendezvousError> {
     }
 }
 
-/// Returns what stands before the checksum, if the checksum is right.
+/// Returns the bytes before the checksum, if the checksum is right.
 fn sealed(message: &[u8]) -> Result<&[u8], RendezvousError> {
     let (body, sum) = message.split_at(message.len() - CHECKSUM);
     match sum == checksum_of(body).to_le_bytes() {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_anywhere_is_waited_for() {
+    fn messages_cut_anywhere_wait_for_the_rest() {
         let longest = "x".repeat(LABEL_MOST);
         for label in ["", "a", "store-2.of_all", &longest] {
             let query = Query { label };
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(Query::parse(&[&MAGIC[..], &[2]].concat()), Err(RendezvousError::Version(2)));
         assert_eq!(Query::parse(b"wefx"), Err(RendezvousError::NotOurs));
         assert!(["a b", "a/b", "\u{e9}", &"x".repeat(64)].iter().all(|label| Query { label }.to_bytes().is_none()));
-        // A status that is none, reserved bytes, a key that is not told, a name where there is none.
+        // An unknown status, reserved bytes that are set, and a key or a name where the status allows none.
         for (answer, at) in [(answers()[0], 8), (answers()[0], 9), (answers()[0], 52), (answers()[3], 12)] {
             let mut bytes = answer.to_bytes()[..60].to_vec();
             bytes[at] = 9;

@@ -1,10 +1,10 @@
-//! What weftd tells of itself to a tool that looks at it.
+//! The status of weftd, for tools that look at it.
 //!
-//! The tool sends [`Message::Look`](crate::attach::Message::Look) on the daemon's socket. The daemon answers with packets, each of which is a
-//! list of [`Item`]s as JSON, and hangs up behind [`Item::End`]. An item is of the moment at which it was made; the items of an answer are
-//! of several moments, so that an answer of any length holds up no messages. `docs/looking.md` is for users.
+//! The tool sends [`Message::Look`](crate::attach::Message::Look) on the daemon's socket. The daemon answers with packets, each of which is
+//! a list of [`Item`]s as JSON, and hangs up after [`Item::End`]. The items of an answer are made at different moments, so that an answer
+//! of any length delays no messages. `docs/looking.md` is for users.
 //!
-//! Names of fields are for programs that read them: none changes its meaning; new ones may come.
+//! Programs read fields by their names: no field changes its meaning, and new ones may come.
 
 use crate::packet::Integrity;
 use crate::{EndpointId, Epoch};
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 /// The version of the answer.
 pub const STATUS_VERSION: u32 = 1;
 
-/// Bytes of a packet of an answer, at most.
+/// The most bytes of a packet of an answer.
 pub const ITEMS_BYTES: usize = 64 << 10;
 
-/// What a tool is told of, beside the daemon itself, quotas, hosts and attachments.
+/// What an answer has besides the daemon itself, quotas, hosts and attachments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Nothing.
+    /// Nothing else.
     Totals,
-    /// Endpoints that are resident, wait for a frame, or have no room, and lines that stand still.
+    /// Endpoints that are resident, wait for a frame, or have no room, and lines that are stalled.
     Active,
     /// All endpoints and lines.
     All,
@@ -33,7 +33,7 @@ pub enum Scope {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// The daemon: first, and once.
+    /// The daemon. The first item, and the only one of its kind.
     Daemon(DaemonStatus),
     /// What a user holds.
     User(UserStatus),
@@ -56,15 +56,16 @@ pub struct DaemonStatus {
     pub version: u32,
     /// The version of weft that it was built with.
     pub weft: String,
-    /// Its process, as it knows itself.
+    /// Its process, by its own number.
     pub pid: u32,
-    /// Its user, likewise.
+    /// Its user, by its own number.
     pub uid: u32,
-    /// For how long it runs.
+    /// How long it has run.
     pub runs_ms: u64,
-    /// Whether the tool is told of all users. Otherwise attachments, endpoints and lines are those of its own user, and no hosts are told.
+    /// Whether the answer covers all users. Otherwise attachments, endpoints and lines are those of the tool's own user, and hosts are left
+    /// out.
     pub tells_all: bool,
-    /// What it does without, and what would help.
+    /// The features that it has to do without, and what would help.
     pub degraded: Vec<String>,
     /// Its address in the names of endpoints, if it has a network.
     pub address: Option<String>,
@@ -72,7 +73,7 @@ pub struct DaemonStatus {
     pub frames: u64,
     /// Frames with an endpoint.
     pub frames_used: u64,
-    /// How an endpoint is chosen that gives its frame away.
+    /// How it chooses the endpoint that loses its frame.
     pub policy: String,
     /// Attachments, of all users.
     pub attachments: u64,
@@ -80,13 +81,13 @@ pub struct DaemonStatus {
     pub endpoints: u64,
     /// What all users hold together, and may hold.
     pub limits: Vec<QuotaStatus>,
-    /// What was counted since it began.
+    /// Its counters since it began.
     pub counters: DaemonCounters,
     /// The network, if it has one.
     pub network: Option<NetworkStatus>,
 }
 
-/// What a daemon counted since it began.
+/// Counters of a daemon since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DaemonCounters {
     /// Records handed to programs.
@@ -116,13 +117,13 @@ pub struct DaemonCounters {
 pub struct NetworkStatus {
     /// Other hosts that it has a channel to.
     pub hosts: u64,
-    /// Packets that were dropped because they were damaged or are none.
+    /// Packets that were dropped because they were damaged, or are no packets of weft.
     pub packets_damaged: u64,
-    /// Whole packets that were refused: forged, copies, of another life, or from elsewhere than their peer.
+    /// Undamaged packets that were refused: forged, copies, of another life, or from another address than their peer's.
     pub packets_refused: u64,
 }
 
-/// What is held of a thing that is counted for each user.
+/// How much is held of a resource that is counted for each user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QuotaStatus {
     /// What is counted: `endpoints`, `lines`, `pages` or `attachments`.
@@ -145,7 +146,7 @@ pub struct UserStatus {
 /// Another host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// Where packets go to it.
+    /// The address that packets to it go to.
     pub address: String,
     /// The round-trip time, once it was measured.
     pub round_trip_us: Option<f64>,
@@ -157,15 +158,15 @@ pub struct HostStatus {
     pub integrity_wanted: Integrity,
     /// Bytes of packets that were neither acknowledged nor given up.
     pub in_flight_bytes: u64,
-    /// Bytes that may be so.
+    /// The most bytes that may be in flight.
     pub window_bytes: u64,
-    /// Records wait for room there.
+    /// Whether records wait for room at the host.
     pub waits_for_peer: bool,
-    /// How often in a row nothing was heard in time.
+    /// How often in a row nothing was heard from it in time.
     pub silences: u32,
     /// Packets sent.
     pub packets_sent: u64,
-    /// Packets taken in.
+    /// Packets received and accepted.
     pub packets_received: u64,
     /// Packets taken for lost.
     pub packets_lost: u64,
@@ -174,19 +175,19 @@ pub struct HostStatus {
 /// A bundle that uses the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AttachmentStatus {
-    /// Its number, which is used again.
+    /// Its number, which may be reused later.
     pub attachment: u32,
     /// Its user.
     pub uid: u32,
     /// The process that attached it, as the kernel says, if that is in the daemon's process namespace.
     pub pid: Option<u32>,
-    /// The life in the names of its endpoints: 16 hexadecimal digits.
+    /// The epoch in the names of its endpoints: 16 hexadecimal digits.
     pub epoch: String,
     /// Its endpoints.
     pub endpoints: u64,
     /// Its ends of lines.
     pub lines: u64,
-    /// Its program sleeps until the daemon wakes it.
+    /// Whether its program sleeps until the daemon wakes it.
     pub sleeps: bool,
 }
 
@@ -205,7 +206,7 @@ pub enum ResidenceStatus {
 /// An endpoint, as the daemon knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EndpointStatus {
-    /// Its name. The key is not told.
+    /// Its name. The answer never has the key.
     pub name: String,
     /// Its attachment.
     pub attachment: u32,
@@ -221,23 +222,23 @@ pub struct EndpointStatus {
     pub weight: u32,
     /// Its lines.
     pub lines: u32,
-    /// Descriptors taken from it: records, and words about lines.
+    /// Descriptors taken from it: records, and control words about lines.
     pub sent: u64,
     /// Descriptors stored for it.
     pub received: u64,
-    /// Those of them that its program has not taken, as far as is known.
+    /// Descriptors stored for it that its program has not taken, as far as is known.
     pub not_taken: u64,
-    /// Records that were refused here for now, because it had no room.
+    /// Records that were refused for now because it had no room.
     pub refused: u64,
-    /// Lines that were refused here, or streams of other hosts that were paused, wait for room.
+    /// Whether refused lines, or paused streams of other hosts, wait for room at it.
     pub has_stalled: bool,
 }
 
-/// What keeps the records of a line.
+/// What holds the records of a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineLimit {
-    /// Nothing does.
+    /// Nothing.
     Nothing,
     /// The endpoint at the other end has no room.
     Peer,
@@ -252,19 +253,19 @@ pub struct LineStatus {
     pub endpoint: String,
     /// Its attachment.
     pub attachment: u32,
-    /// The number of the line there.
+    /// The line's number in that attachment.
     pub line: u32,
-    /// The name of the endpoint at the other end, if it is of this host.
+    /// The name of the endpoint at the other end, if that is on this host.
     pub peer: Option<String>,
-    /// The other host, if it is of another one.
+    /// The other host, if the other end is on another host.
     pub host: Option<String>,
     /// Bytes that were handed over and are not known to be taken.
     pub under_way_bytes: u64,
-    /// What keeps its records.
+    /// What holds its records back.
     pub limit: LineLimit,
 }
 
-/// The end of an answer, with what was seen on the way: of the tool's own user if it is not told of all.
+/// The end of an answer, with totals of what was looked at: of the tool's own user, unless the answer covers all users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EndStatus {
     /// Endpoints with a frame.
@@ -275,6 +276,6 @@ pub struct EndStatus {
     pub idle: u64,
     /// Ends of lines.
     pub lines: u64,
-    /// Those of them that stand still, because their peer has no room.
+    /// Ends of lines that are stalled because their peer has no room.
     pub stalled: u64,
 }
