@@ -1,16 +1,16 @@
-//! What a program and weftd say to each other beside the messages of endpoints: on the daemon's socket, one message a packet, and by the
-//! line of the system endpoint, as records.
+//! The control messages between a program and weftd: on the daemon's socket, one message per packet, and as records on the line of the
+//! system endpoint.
 //!
 //! ```text
 //! program                          weftd
-//!   Hello(version, epoch and token, if it has some) ->
+//!   Hello(version; epoch and token if it attaches again) ->
 //!                                <- Welcome(epoch, token, address, user, bytes) + descriptors [file, page, eventfd]
 //!                                or Refuse(reason), and the socket is closed
 //!   Mapped ->                        the file is mapped; nobody else can map it from now on
-//!                                <- Wake, whenever something came for a program that sleeps
+//!                                <- Wake, whenever something comes for a program that sleeps
 //! ```
 //!
-//! A tool says Look(scope) in place of Hello, and is answered as [`status`](crate::status) has it.
+//! A tool sends Look(scope) in place of Hello, and gets the answer that [`status`](crate::status) describes.
 //!
 //! The daemon makes the file, the page and the eventfd. The page's first word is the number of the daemon's sleep, or 0 while it is awake;
 //! programs cannot write there. The eventfd wakes it.
@@ -26,12 +26,12 @@ pub const MESSAGE_BYTES: usize = 128;
 
 const MAGIC: [u8; 4] = *b"wftd";
 
-/// Shows that an epoch was drawn for this user by a daemon of this host. To others it says nothing.
+/// Proves that a daemon of this host drew an epoch for this user. To others it reveals nothing.
 #[derive(Clone, Copy)]
 pub struct Token(pub u128);
 
 impl Token {
-    /// Compares without a branch on how much of it is right.
+    /// Compares in constant time: no branch depends on how much of it is right.
     pub fn matches(self, other: Token) -> bool {
         (self.0 ^ other.0) == 0
     }
@@ -43,14 +43,14 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What an attachment has from its beginning.
+/// What a new attachment gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Welcome {
     /// The epoch of the program's names.
     pub epoch: Epoch,
-    /// To attach with the same epoch again.
+    /// With it, the program can attach again with the same epoch.
     pub token: Token,
-    /// Where other hosts reach the daemon: the address in the program's names.
+    /// The daemon's address for other hosts, which is the address in the program's names.
     pub address: HostAddress,
     /// The program's user, as the daemon's kernel says.
     pub user: Uid,
@@ -61,17 +61,17 @@ pub struct Welcome {
 /// A message on the socket.
 #[derive(Clone, Copy, Debug)]
 pub enum Message {
-    /// First message of a program.
+    /// First message of a program; with epoch and token if it attaches again.
     Hello(Option<(Epoch, Token)>),
-    /// It is attached.
+    /// The program is attached.
     Welcome(Welcome),
-    /// It is not, and why.
+    /// The program is not attached, and why.
     Refuse(Reason),
     /// The program has mapped the file.
     Mapped,
     /// Something came.
     Wake,
-    /// First message of a tool: what the daemon is at, and what of it the tool wants to know.
+    /// First message of a tool: asks for the daemon's status.
     Look(Scope),
 }
 
@@ -121,14 +121,14 @@ impl Message {
     /// Reads a message. Total.
     ///
     /// # Errors
-    /// If the bytes are none of this version.
+    /// If the bytes are no message of this version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Message, SetupError> {
         let b: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| SetupError::NotOurs)?;
         if b[..4] != MAGIC {
             return Err(SetupError::NotOurs);
         }
         let version = u16::from_le_bytes(array(&b[4..6]));
-        // A refusal has the same places in every version, so that each can be told of the other.
+        // A refusal has the same layout in every version, so that sides of different versions understand it.
         if version != VERSION && b[6] != 3 {
             return Err(SetupError::Version(version));
         }
@@ -161,7 +161,7 @@ impl Message {
     }
 }
 
-/// What the file tells of a peer that opened a line: its name, as bytes.
+/// Bytes in the file about a peer that opened a line: its name.
 pub const OPENED_BYTES: usize = NAME_BYTES;
 
 /// A request of a program, which the daemon answers.
@@ -190,7 +190,7 @@ pub enum Request {
         /// The key.
         key: Key,
     },
-    /// Change whose messages an endpoint admits.
+    /// Change an endpoint's admission.
     SetAdmission {
         /// Its part.
         part: u32,
@@ -209,18 +209,18 @@ pub enum Request {
 /// The answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// The endpoint's part, and where it lies, in pages.
+    /// The endpoint's part, and its place in the file.
     Part {
-        /// Its number, by which bells name it.
+        /// Its number, which is also that of its bell.
         part: u32,
         /// The page where it begins.
         page: u32,
     },
-    /// The line, and the peer's user where the kernel says it; [`Uid::UNKNOWN`] otherwise.
+    /// The line, and the peer's user if the kernel says it, otherwise [`Uid::UNKNOWN`].
     Line(u32, Uid),
-    /// It was not done.
+    /// The request was not carried out.
     Refused(Reason),
 }
 
@@ -230,7 +230,7 @@ pub enum RequestError {
     /// An operation that this version does not know.
     #[error("request with unknown operation {0}")]
     Operation(u8),
-    /// Not the arguments that the operation has.
+    /// Other arguments than the operation has.
     #[error("request of operation {0} with wrong arguments")]
     Arguments(u8),
     /// The name in it is damaged.
@@ -283,7 +283,7 @@ impl Request {
     /// Reads a request. Total.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is malformed.
     pub fn from_record(op: u8, args: &[u32], payload: &[u8]) -> Result<Request, RequestError> {
         let byte = |arg: u32| u8::try_from(arg).map_err(|_| RequestError::Arguments(op));
         match (op, args) {
@@ -319,7 +319,7 @@ impl Answer {
     /// Reads an answer. Total.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is malformed.
     pub fn from_record(op: u8, args: &[u32]) -> Result<Answer, RequestError> {
         match (op, args) {
             (code::DONE, []) => Ok(Answer::Done),

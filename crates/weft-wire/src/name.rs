@@ -1,6 +1,6 @@
-//! Names, keys and the ids they are made of.
+//! Names and keys, and the ids in names.
 //!
-//! A name is opaque to programs: they get it from an endpoint and carry it to a peer by any rendezvous (as on virtual networks).
+//! A name is opaque to programs: they get it from an endpoint and pass it to a peer by any rendezvous.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// Number of an endpoint within one network interface. Never used again within one epoch.
+/// Number of an endpoint within one network interface. Never reused within one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EndpointId(pub u32);
 
@@ -27,13 +27,13 @@ pub struct BundleId(pub u32);
 pub struct Uid(pub u32);
 
 impl Uid {
-    /// Nobody can say: the kernel gives this number to no user.
+    /// An unknown user. The kernel gives this number to no user.
     pub const UNKNOWN: Uid = Uid(u32::MAX);
 
-    /// The user that the kernel shows for all users which a user namespace does not map: nobody's equal.
+    /// The user that the kernel shows for all users that a user namespace does not map. It counts as equal to no user.
     pub const OVERFLOW: Uid = Uid(65534);
 
-    /// Whether both are one user, of whom the kernel knows that.
+    /// Whether both are certainly the same user.
     pub fn is_same_as(self, other: Uid) -> bool {
         self == other && self != Uid::OVERFLOW && self != Uid::UNKNOWN
     }
@@ -44,17 +44,17 @@ impl Uid {
 pub struct Key(pub u64);
 
 impl Key {
-    /// No key: what a caller carries that knows none. An endpoint that is to be protected needs another one.
+    /// No key, as callers without a key send it. An endpoint that needs protection must have another key.
     pub const NONE: Key = Key(0);
 
-    /// Compares without a branch on the secret bits, so that the time taken says nothing about them.
+    /// Compares in constant time: no branch depends on the secret bits.
     #[inline(always)]
     pub fn matches(self, other: Key) -> bool {
         (self.0 ^ other.0) == 0
     }
 }
 
-/// A text is no key.
+/// The error for a text that is no key.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key is 1 to 16 hexadecimal digits, and this text is not; copy it whole from where the name was printed")]
 pub struct KeyError;
@@ -87,13 +87,13 @@ impl fmt::Debug for Epoch {
 /// Bytes of an encoded name.
 pub const NAME_BYTES: usize = 40;
 
-/// What every printed name begins with.
+/// The beginning of every printed name.
 pub const NAME_PREFIX: &str = "weft1:";
 
 /// An endpoint's address: 40 bytes, printed `weft1:` and base64url.
 ///
-/// Names are equal if they are of the same endpoint, wherever they say that it is reached: its host may have several addresses,
-/// and who gets a message from it knows the one that the message came from.
+/// Names are equal if they name the same endpoint, whatever address they have. A host may have several addresses, and the receiver of
+/// its message knows only the one that the message came from.
 ///
 /// ```
 /// # use weft_wire::{EndpointId, Epoch, HostAddress, Name, Uid};
@@ -110,14 +110,14 @@ pub struct Name {
     pub epoch: Epoch,
     /// The endpoint within it.
     pub endpoint: EndpointId,
-    /// The user who owns the endpoint, as the parent of its maker's user namespace numbers it. A sender checks it against what
-    /// the kernel says of the peer.
+    /// The user who owns the endpoint, by its number in the parent of the owner's user namespace. A sender compares it with the kernel's
+    /// answer about the peer.
     pub uid: Uid,
-    /// Where other hosts reach the network interface.
+    /// The address of the network interface for other hosts.
     pub address: HostAddress,
 }
 
-/// Where a network interface is reached from other hosts: at one address, or at any of several.
+/// The address of a network interface for other hosts: one address, or any of several.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -130,29 +130,29 @@ pub struct Name {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct HostAddress {
-    /// IPv6, or IPv4-mapped, or what [`HostAddress::of_several`] makes.
+    /// IPv6, or IPv4-mapped, or several addresses of IPv4 as [`HostAddress::of_several`] packs them.
     pub ip: [u8; 16],
     /// The UDP port.
     pub port: u16,
 }
 
-/// Addresses that a name has room for, if they are of IPv4.
+/// The most addresses of IPv4 in a name.
 pub const ADDRESSES_MOST: usize = 3;
 
-/// What several addresses begin with, before their number. No interface has such an address of IPv6: these are multicast, of a
-/// scope that is not assigned and with a flag that must be zero (RFC 4291, section 2.7).
+/// The first bytes of several addresses, before their number. No interface has such an address of IPv6: it would be multicast, of a scope
+/// that is not assigned and with a flag that must be zero (RFC 4291, section 2.7).
 const SEVERAL: [u8; 3] = [0xff, 0xff, 4];
 
 impl HostAddress {
-    /// Nowhere: only its own host can reach it.
+    /// No address: only its own host can reach it.
     pub const NONE: HostAddress = HostAddress { ip: [0; 16], port: 0 };
 
-    /// Whether other hosts cannot reach it.
+    /// Whether it is [`HostAddress::NONE`].
     pub fn is_none(self) -> bool {
         self == HostAddress::NONE
     }
 
-    /// Several addresses with one port, the preferred one first. None if there are none or too many.
+    /// Several addresses with one port, the preferred one first. `None` if there are no addresses or too many.
     pub fn of_several(addresses: &[Ipv4Addr], port: u16) -> Option<HostAddress> {
         let ip = match addresses {
             [one] => one.to_ipv6_mapped().octets(),
@@ -171,7 +171,7 @@ impl HostAddress {
         Some(HostAddress { ip, port })
     }
 
-    /// The addresses that this stands for, the preferred one first: none for [`HostAddress::NONE`].
+    /// Each of the addresses, the preferred one first. Empty for [`HostAddress::NONE`].
     pub fn each(self) -> impl Iterator<Item = HostAddress> {
         let (one, several) = match (self.is_none(), self.several()) {
             (true, _) => (None, None),
@@ -184,20 +184,20 @@ impl HostAddress {
         one.into_iter().chain(several.map(move |ip| HostAddress { ip, port: self.port }))
     }
 
-    /// Whether these are bytes that [`HostAddress::of_several`] makes, or those of one address.
+    /// Whether these are bytes of one address, or such as [`HostAddress::of_several`] makes.
     fn is_well_formed(self) -> bool {
         let says_several = self.ip[..3] == SEVERAL;
         let is_filled_up = |(count, ip): (usize, [u8; 16])| ip[4 + 4 * count..].iter().all(|byte| *byte == 0);
         !says_several || self.several().is_some_and(is_filled_up)
     }
 
-    /// How many addresses there are if there are several, and the bytes that have them.
+    /// The number of addresses if there are several, and their bytes.
     fn several(self) -> Option<(usize, [u8; 16])> {
         let count = usize::from(self.ip[3]);
         (self.ip[..3] == SEVERAL && (2..=ADDRESSES_MOST).contains(&count)).then_some((count, self.ip))
     }
 
-    /// The address as bytes, port last: what a cookie is baked with.
+    /// The address as bytes, with the port last. Cookies are made from them.
     pub fn to_bytes(self) -> [u8; 18] {
         let mut b = [0; 18];
         b[..16].copy_from_slice(&self.ip);
@@ -241,8 +241,8 @@ pub enum NameError {
     /// Bytes that must be zero are not.
     #[error("the name is damaged: reserved bytes are not zero")]
     Reserved,
-    /// It says that it has several addresses, and has not.
-    #[error("the name is damaged: its addresses are not what any weft writes")]
+    /// Its several addresses are malformed.
+    #[error("the name is damaged: its addresses are malformed")]
     Addresses,
 }
 
@@ -251,7 +251,7 @@ crate::debug_says_display!(NameError);
 impl Name {
     const FORMAT: u8 = 1;
 
-    /// What tells an endpoint from every other.
+    /// The fields that tell an endpoint from every other.
     fn identity(&self) -> (Epoch, EndpointId, Uid) {
         (self.epoch, self.endpoint, self.uid)
     }
@@ -413,7 +413,7 @@ mod tests {
     fn several_addresses_that_nobody_writes_are_no_name() {
         let good = Name { address: HostAddress::of_several(&[Ipv4Addr::LOCALHOST; 2], 7).expect("two"), ..sample() };
         assert!(Name::from_bytes(&good.to_bytes()).is_ok());
-        // Their number, and what is behind the last one.
+        // A wrong number, and bytes behind the last address.
         for (at, value) in [(23, 0), (23, 1), (23, 4), (23, 255), (32, 1), (35, 1)] {
             let mut bytes = good.to_bytes();
             bytes[at] = value;
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_endpoint_are_equal_wherever_it_is_reached() {
+    fn names_of_one_endpoint_are_equal_whatever_their_address() {
         let elsewhere = Name { address: HostAddress::NONE, ..sample() };
         assert_eq!(elsewhere, sample());
         assert_eq!(std::collections::HashSet::from([elsewhere, sample()]).len(), 1);

@@ -1,13 +1,13 @@
 //! The messages of the set-up socket: fixed sizes, one message per packet.
 //!
-//! Each side proves that it knows the endpoint's key before the other gives it anything, and neither says the key: anybody may
-//! have taken the socket's name once its owner was dead. The caller's proof is in its first message, the answerer's in each
-//! that does not refuse.
+//! Each side proves that it knows the endpoint's key before the other gives it anything, and neither sends the key: once the owner of
+//! the socket's name is dead, any process may take that name. The caller's proof is in its first message, the answerer's in each
+//! message that does not refuse.
 //!
 //! ```text
 //! caller                         answerer
-//!   Hello(version, caller's name and bundle, endpoint, where its nonce lies, a draw), proof ->
-//!                                <- Challenge(the caller's nonce, where the answerer's lies), proof, if both are of one user
+//!   Hello(version, caller's name and bundle, endpoint, address of its nonce, a random number), proof ->
+//!                                <- Challenge(the caller's nonce, address of the answerer's), proof, if both are of one user
 //!   Proof(the answerer's nonce) ->
 //!                                <- Accept(ring geometry, bell, class), proof + descriptors [ring caller->answerer, bell page, waker]
 //!                                or Join(bundle), proof, if the two bundles have a session already; the socket is closed
@@ -15,15 +15,15 @@
 //!   Ready(ring geometry, bell) + descriptors [ring answerer->caller, bell page, waker] ->
 //! ```
 //!
-//! Both proofs are of all that the hello says; its draw makes them good for this call alone. `proof.rs` says what they
-//! withstand. They do not withstand one who sits between the two and passes everything on: where the answerer's name is taken
-//! in the caller's network namespace, while the answerer lives in another.
+//! Both proofs cover the whole hello, and its random number makes them valid for this call only. `proof.rs` says which attacks they
+//! withstand. They do not withstand a process in the middle that passes everything on. That needs the answerer's name to be taken in
+//! the caller's network namespace, while the answerer lives in another.
 //!
-//! Two processes are of one *trusted class* if they have one user and the kernel lets each read the other's memory: then neither
-//! can be protected from the other. That is what the nonces show. Between others there is no waker among the
-//! descriptors, and each has a bell page of its own; who sleeps is woken by a `Wake` on the socket.
+//! Two processes are of one *trusted class* if they have one user and the kernel lets each read the other's memory: then neither can be
+//! protected from the other. The nonces show that. Between other processes there is no waker among the descriptors, and each has a bell
+//! page of its own; a sleeping side is woken by a `Wake` on the socket.
 //!
-//! The waker is an eventfd, to be written to when the bell is rung and its owner sleeps.
+//! The waker is an eventfd. The other side writes to it when it rings the bell and the waker's owner sleeps.
 
 use crate::name::{array, Name, NameError, NAME_BYTES};
 use crate::proof::{KeyProof, Side};
@@ -43,16 +43,16 @@ pub struct Geometry {
     pub arena_lines: u32,
 }
 
-/// A secret in a process's memory: who knows it may read that memory.
+/// A secret in a process's memory. Another process that knows it has read that memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nonce(pub u128);
 
 impl Nonce {
-    /// What says who could not read it.
+    /// Sent by a process that could not read the other's nonce.
     pub const UNSEEN: Nonce = Nonce(0);
 }
 
-/// Who calls whom.
+/// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello {
     /// The endpoint that calls; replies go there.
@@ -63,9 +63,9 @@ pub struct Hello {
     pub bundle: BundleId,
     /// The caller has no session with the bundle that it was told to join.
     pub is_alone: bool,
-    /// Where the caller's nonce lies in its memory.
+    /// The address of the caller's nonce in its memory.
     pub nonce_at: u64,
-    /// Random, for this call.
+    /// A random number for this call.
     pub draw: u64,
 }
 
@@ -74,16 +74,16 @@ pub struct Hello {
 pub enum Message {
     /// First message of the caller, with the proof that it knows the key of the endpoint that is called.
     Hello(Hello, KeyProof),
-    /// Prove that you can read me as I can read you.
+    /// Shows that the answerer can read the caller's memory, and asks the caller to show the reverse.
     Challenge {
         /// The caller's nonce, or [`Nonce::UNSEEN`].
         seen: Nonce,
-        /// Where the answerer's nonce lies in its memory.
+        /// The address of the answerer's nonce in its memory.
         nonce_at: u64,
-        /// The answerer knows the key.
+        /// Proves that the answerer knows the key.
         proof: KeyProof,
     },
-    /// What the caller read.
+    /// The caller's answer to a challenge.
     Proof {
         /// The answerer's nonce, or [`Nonce::UNSEEN`].
         seen: Nonce,
@@ -96,9 +96,9 @@ pub enum Message {
         bell: u32,
         /// The answerer's bundle.
         bundle: BundleId,
-        /// The two are of one trusted class, as the answerer sees it.
+        /// Whether the two are of one trusted class, as the answerer sees it.
         is_trusted: bool,
-        /// The answerer knows the key.
+        /// Proves that the answerer knows the key.
         proof: KeyProof,
     },
     /// The caller's ring, with as many descriptors as came with [`Message::Accept`].
@@ -108,19 +108,19 @@ pub enum Message {
         /// The bell that the answerer rings for it.
         bell: u32,
     },
-    /// There is a session with this bundle; use it.
+    /// There is a session with this bundle already: use that.
     Join {
         /// The answerer's bundle.
         bundle: BundleId,
-        /// The answerer knows the key.
+        /// Proves that the answerer knows the key.
         proof: KeyProof,
     },
-    /// No, and why.
+    /// The call is refused.
     Refuse {
         /// The reason.
         reason: Reason,
     },
-    /// Wake up: your bell was rung. On the socket of a session between processes that are not of one trusted class.
+    /// Wakes the receiver: its bell was rung. On the socket of a session between processes that are not of one trusted class.
     Wake,
 }
 
@@ -147,12 +147,12 @@ pub enum SetupError {
 crate::debug_says_display!(SetupError);
 
 impl Hello {
-    /// What shows that one of the two sides of this call knows the key of the endpoint that is called.
+    /// The proof that a side of this call knows the key of the endpoint that is called.
     pub fn proof(&self, key: Key, side: Side) -> KeyProof {
         KeyProof::new(key, side, &self.to_bytes())
     }
 
-    /// The message's bytes but for the proof.
+    /// The message's bytes, without the proof.
     fn to_bytes(self) -> [u8; MESSAGE_BYTES] {
         let mut b = header(1);
         b[8..48].copy_from_slice(&self.source.to_bytes());
@@ -249,7 +249,7 @@ impl Message {
     }
 }
 
-/// A message of this kind that says no more.
+/// A message of this kind with everything else zero.
 fn header(kind: u8) -> [u8; MESSAGE_BYTES] {
     let mut b = [0u8; MESSAGE_BYTES];
     b[..4].copy_from_slice(&MAGIC);
@@ -266,21 +266,21 @@ fn shape(b: &mut [u8; MESSAGE_BYTES], kind: u8, ring: &Geometry, bell: u32, bund
     b[20..24].copy_from_slice(&bundle.0.to_le_bytes());
 }
 
-/// The arguments of an `Open` record: a further flow of a session that exists, or the first one of a stream.
+/// The contents of an `Open` record, which opens another flow of an existing session, or the first flow of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
     /// The endpoint that will send on the flow.
     pub source: EndpointId,
-    /// The endpoint it sends to.
+    /// The endpoint that it sends to.
     pub destination: EndpointId,
     /// The destination's key.
     pub key: Key,
-    /// Whose endpoint it is that will send, as its own side says. Where the kernel says it, that counts.
+    /// The user of the source endpoint, as its own side claims. If the kernel says which user it is, that counts instead.
     pub uid: Uid,
     /// The epoch of the destination's name: one network interface may serve many programs.
     pub destination_epoch: Epoch,
-    /// The epoch of the source's name, if the interface that opens a stream with it serves many: the record's payload. Otherwise it is that of
-    /// the interface.
+    /// The epoch of the source's name, if the network interface that opens a stream serves many programs. It is the record's payload.
+    /// Without it, the epoch is that of the network interface.
     pub source_epoch: Option<Epoch>,
 }
 
@@ -288,7 +288,7 @@ pub struct Open {
 pub const OPEN_ARGS: usize = 7;
 
 impl Open {
-    /// A flow to an endpoint from one of an interface that serves one program.
+    /// A flow to an endpoint, from an endpoint of a network interface that serves one program.
     pub fn to(destination: &Name, source: EndpointId, key: Key, uid: Uid) -> Open {
         let (endpoint, epoch) = (destination.endpoint, destination.epoch);
         Open { source, destination: endpoint, key, uid, destination_epoch: epoch, source_epoch: None }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_a_flow_reads_back() {
+    fn an_open_reads_back() {
         let open = Open::to(&Name { epoch: Epoch(5 << 50), ..name(2) }, EndpointId(1), Key(3 << 40), Uid(4));
         let (args, epoch) = (open.to_args(), (6u64 << 33 | 7).to_le_bytes());
         for (payload, source_epoch) in [(&[][..], None), (&epoch[..], Some(Epoch(6 << 33 | 7)))] {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_all_that_a_hello_says() {
+    fn a_proof_covers_the_whole_hello() {
         let proof = |hello: Hello| hello.proof(Key(5), Side::Caller);
         let own = proof(hello());
         assert!(own.matches(proof(hello())));

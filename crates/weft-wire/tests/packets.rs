@@ -1,4 +1,4 @@
-//! Packets and frames: golden bytes, which `docs/design/wire.md` quotes, and decoders that meet anything.
+//! Packets and frames: golden bytes, which `docs/design/wire.md` quotes, and decoders of any bytes.
 
 use proptest::prelude::*;
 use weft_wire::frame::{
@@ -90,7 +90,7 @@ const GOLDEN_PARTLY_COVERED: &str = "\
     0f84ddd8 03 03 1300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 3400 7800 \
     01000c00 05000000 0000f0ff 77656674";
 
-/// The same packet as versions 1 and 2 had it.
+/// `GOLDEN_PACKET` in version 1.
 const GOLDEN_PACKET_V1: &str = "\
     6e5af16d 01 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
@@ -128,6 +128,7 @@ fn a_packet_is_the_golden_bytes_and_reads_back() {
     assert_eq!(receiver_of(&packet), Some(read.header.to));
 }
 
+/// `GOLDEN_PACKET` in version 2.
 const GOLDEN_PACKET_V2: &str = "\
     974ac2ca 02 03 0300 a4a3a2a1 b4b3b2b1 f1d8ffff 0300 fa00 a0860100 45230100 f4d8ffff 0000 7800 \
     01000c00 05000000 0000f0ff 77656674 0a000000";
@@ -166,7 +167,7 @@ fn the_document_quotes_the_golden_bytes() {
     let document = std::fs::read_to_string(path).expect("docs/design/wire.md").replace(char::is_whitespace, "");
     let golden = golden_frames();
     for hex in golden.iter().map(|(_, hex)| *hex).chain([GOLDEN_PACKET, GOLDEN_PARTLY_COVERED]) {
-        // Long runs of zeros are told in words there.
+        // The document has words in place of long runs of zeros.
         let hex = hex.replace(char::is_whitespace, "");
         let quoted = hex.strip_suffix(&"00".repeat(36)).unwrap_or(&hex);
         assert!(document.contains(quoted), "docs/design/wire.md lacks {quoted}");
@@ -259,7 +260,7 @@ fn of_what_is_covered_every_changed_bit_is_noticed_and_of_the_rest_none_but_by_w
 }
 
 #[test]
-fn what_is_no_data_is_covered_to_its_end_and_so_are_a_header_and_whatever_has_a_key() {
+fn packets_without_data_headers_and_packets_with_a_key_must_be_covered_to_their_end() {
     let decode = |packet: &[u8]| Packet::decode_as(packet, Integrity::Header).map(|packet| packet.covered());
     let seal = |packet: &mut [u8], covered: usize| {
         let sum = checksum_of(packet.get(4..covered).unwrap_or_default());
@@ -281,11 +282,11 @@ fn what_is_no_data_is_covered_to_its_end_and_so_are_a_header_and_whatever_has_a_
     packet[6] |= 4;
     seal(&mut packet, HEADER + RECORDS_HEADER);
     assert_eq!(decode(&packet), Err(PacketError::Checksum));
-    // Of frames without records nothing is left out.
+    // Frames without records are covered to their end.
     let mut packet = packet_with(header(PacketKind::Data), &[hello(None)]);
     header(PacketKind::Data).seal_partly(&mut packet, HEADER + 60);
     assert_eq!(decode(&packet), Err(PacketError::Checksum));
-    // What is covered to its end is sealed as ever.
+    // A packet that is covered to its end is sealed as any other.
     let (mut whole, expected) = (golden_packet(), golden_packet());
     header(PacketKind::Data).seal_partly(&mut whole, expected.len());
     assert_eq!(whole, expected);
