@@ -63,7 +63,7 @@ impl Wanted {
     }
 }
 
-/// Whether this host still has an address that weft chose by itself.
+/// Whether an interface of this host has this address.
 pub fn is_here(address: IpAddr) -> bool {
     interfaces().iter().any(|interface| interface.address == address)
 }

@@ -57,7 +57,7 @@ pub enum Reason {
     #[error("another user: both endpoints must admit processes of other users (set_admission), the caller's own as well as the peer's, and the key must be the peer's")]
     ForeignUser = 8,
     /// The peer broke the protocol and was cut off.
-    #[error("protocol violation: the peer broke the protocol of weft and was cut off; restart it")]
+    #[error("protocol violation: the peer broke the protocol and was cut off; restart it")]
     Violation = 9,
     /// The peer, or this bundle, has as many sessions or flows as it may.
     #[error("no room: the peer, or the bundle here, has as many sessions or flows as it may; close some, or try again later")]
