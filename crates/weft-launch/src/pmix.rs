@@ -209,7 +209,7 @@ impl Pmix {
             match size {
                 0 => Some(Vec::new()),
                 _ if bytes.is_null() || size > VALUE_MOST => None,
-                // SAFETY: the library says that so many bytes are there, and they are its own until the value is freed.
+                // SAFETY: the library says that this many bytes are there. They stay there until the value is freed, further down.
                 _ => Some(unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec()),
             }
         })

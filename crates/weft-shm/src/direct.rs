@@ -525,7 +525,7 @@ impl Remote {
     pub fn read_lent(&self, at: u64, to: &mut LentMut, to_at: usize, len: usize) -> Result<(), RemoteError> {
         let from = self.at(at, len)?;
         let to = to.room(to_at, len).ok_or(RemoteError::Outside)?;
-        // SAFETY: the bytes are within the mapping, which can be read; `room` is for the one who has the lent memory.
+        // SAFETY: the bytes are within the mapping, which can be read; `room` is lent memory that this call has exclusively.
         self.access(|| unsafe { read(from, to.as_ptr(), len) })
     }
 

@@ -97,7 +97,7 @@ impl Pages {
 impl AsRef<[u8]> for Pages {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped as long as this lives, and were zeroed by the kernel. They are written through `as_mut`
+        // SAFETY: that many bytes are mapped as long as this lives, and were zeroed by the kernel. They are written through `as_mut`
         // alone, which takes this exclusively. A `Layout` has them, so they are at most `isize::MAX`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }

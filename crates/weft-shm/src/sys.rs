@@ -160,7 +160,7 @@ impl Shared {
         let mut step = [0; STEP];
         for from in (0..len).step_by(STEP) {
             let bytes = STEP.min(len - from);
-            // SAFETY: the step lies within both mappings, for the caller's piece lies within this one; the copy is this thread's alone
+            // SAFETY: the step lies within both mappings, because the caller's piece lies within this one. The copy is this thread's alone
             // until it is moved.
             unsafe {
                 crate::foreign::copy(self.base.as_ptr().add(at + from), step.as_mut_ptr(), bytes);

@@ -275,7 +275,7 @@ impl<'a> Packet<'a> {
     /// Header::new(PacketKind::Data, ChannelId(1), ChannelId(2)).seal_partly(writer.finish(), 100);
     /// packet[299] ^= 1; // nobody notices
     /// assert_eq!(Packet::decode_as(&packet, Integrity::Header).map(|packet| packet.covered()), Ok(100));
-    /// assert!(Packet::decode(&packet).is_err()); // who has not agreed to that takes no such packet
+    /// assert!(Packet::decode(&packet).is_err()); // without the agreement such a packet is refused
     /// packet[99] ^= 1;
     /// assert!(Packet::decode_as(&packet, Integrity::Header).is_err());
     /// ```

@@ -53,7 +53,7 @@ impl Ringing {
         Ringing { producer, bell, waker }
     }
 
-    /// Rings the bell, and wakes whoever sleeps by it.
+    /// Rings the bell, and wakes the consumer if it sleeps.
     #[cold]
     #[inline(never)]
     fn ring(&mut self) {
