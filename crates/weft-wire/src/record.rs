@@ -37,7 +37,7 @@ pub enum Kind {
     Pad = 1,
     /// The next record is in the other lane.
     Switch = 2,
-    /// Opens a flow; the arguments are those of [`Open`](crate::setup::Open). `slot` is the generation: how often the number was opened
+    /// Opens a flow; the arguments are those of `setup::Open`. `slot` is the generation: how often the number was opened
     /// before on this session. It wraps around.
     Open = 3,
     /// A one-way message.
