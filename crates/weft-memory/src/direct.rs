@@ -1,8 +1,8 @@
-//! Direct operations: on what is mapped of a neighbour's regions, by loads and stores of this process. No code runs at the owner's.
+//! Direct operations: loads and stores of this process on mapped regions of neighbours. The owner runs no code for them.
 //!
-//! An operation is done so if it has no notice, nothing that was posted before it to its destination is under way, and its credential's
-//! part is mapped. What would be refused, and what is not known here, goes by messages, so the owner refuses it. Ranges and rights are
-//! checked here as well; but neighbours can write each other's memory anyway, so they protect from mistakes alone.
+//! An operation is direct if it has no notice, no earlier operation to its destination is under way, and the part that its credential names
+//! is mapped. All others go by message, so that the owner can refuse them. Ranges and rights are checked here too, but only against
+//! mistakes: neighbours can write each other's memory anyway.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
 use crate::flush::Ticket;
@@ -18,20 +18,20 @@ use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// Bytes of one access: the owner waits 100 ms for the end of one when it revokes.
+/// Bytes of one access. A revoking owner waits at most 100 ms for an access to end.
 const ACCESS_MOST: usize = 1 << 20;
 
-/// What is mapped for the engine's own use, of each destination.
+/// Mappings that the engine makes for itself, at most, for each destination.
 const MAPPED_MOST: usize = 64;
 
-/// So many operations under one credential, and it is mapped. A long one counts as so many.
+/// After so many operations under one credential its memory is mapped. A long operation counts as so many at once.
 const WORTH: u32 = 4;
 const LONG: usize = 64 << 10;
 
-/// Credentials that operations are counted for, of each destination.
+/// Credentials whose operations are counted, for each destination.
 const COUNTED: usize = 8;
 
-/// What a neighbour may map, as the answer to [`Word::Attach`](weft_wire::memory::Word::Attach) says it.
+/// What a neighbour may map: the answer to [`Word::Attach`](weft_wire::memory::Word::Attach).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mappable {
     /// What its credential allows.
@@ -73,7 +73,7 @@ pub struct Mapped<R> {
 }
 
 impl<R> Mapped<R> {
-    /// Maps what an answer of a process says.
+    /// Maps the memory that a process's answer describes.
     pub(crate) fn open<T>(neighbour: Option<NonZeroU32>, payload: &[u8]) -> Option<Box<Mapped<R>>>
     where
         R: Reach<T>,
@@ -87,13 +87,13 @@ impl<R> Mapped<R> {
 #[derive(Debug)]
 pub(crate) struct Neighbour<R> {
     mapped: Vec<(FlowId, Credential, Box<Mapped<R>>)>,
-    /// Operations that were not direct, by credential: the oldest first.
+    /// Operations that were not direct, by credential, oldest first.
     counted: VecDeque<(Credential, u32)>,
-    /// The region key of the last operation, if it is known that its region is not mapped here, nor will be soon.
+    /// The region key of the last operation, if its region is known not to be mapped here now or soon.
     executed: Option<u64>,
     /// Attachments that have not ended.
     pub attaching: usize,
-    /// Of what the program has.
+    /// Closers of the mappings that the program holds.
     closers: Vec<(FlowId, Closer)>,
 }
 
@@ -104,7 +104,7 @@ impl<R> Default for Neighbour<R> {
 }
 
 impl<R> Neighbour<R> {
-    /// Nothing of it is known to be there any more.
+    /// Closes every mapping.
     pub fn close(&mut self) {
         self.mapped.clear();
         self.counted.clear();
@@ -112,7 +112,7 @@ impl<R> Neighbour<R> {
         self.closers.drain(..).for_each(|(_, closer)| closer.0.close());
     }
 
-    /// The destination's index leads by this flow now: what is mapped of another peer ends.
+    /// The destination's index now leads by this flow: closes what is mapped of any other peer.
     pub fn close_others(&mut self, flow: Option<FlowId>) {
         let before = self.mapped.len();
         self.mapped.retain(|(of, ..)| Some(*of) == flow);
@@ -125,13 +125,13 @@ impl<R> Neighbour<R> {
         others.into_iter().for_each(|(_, closer): (FlowId, Closer)| closer.0.close());
     }
 
-    /// The program has something of it.
+    /// Remembers a mapping that the program now holds.
     fn lend(&mut self, flow: FlowId, closer: Closer) {
         self.closers.retain(|(_, closer)| !closer.0.is_done());
         self.closers.push((flow, closer));
     }
 
-    /// Drops what was withdrawn, or leads elsewhere. What is opened there may be mapped again.
+    /// Drops mappings that were withdrawn or belong to another peer. Their regions may be mapped again.
     fn forget_closed<T>(&mut self, flow: FlowId)
     where
         R: Reach<T>,
@@ -150,13 +150,13 @@ impl<R> Neighbour<R> {
         self.mapped.iter().position(|(of, credential, _)| *of == flow && *credential == by)
     }
 
-    /// Whether the owner is known to carry operations by a key out.
+    /// Whether operations by this key are known to go by message, for the owner to execute.
     #[inline(always)]
     pub fn is_executed(&self, key: u64) -> bool {
         self.executed == Some(key)
     }
 
-    /// Counts an operation that was not direct. Whether its credential is worth to be mapped, which is asked for once.
+    /// Counts an operation that was not direct. True, once, when its credential has been used often enough to be mapped.
     fn count(&mut self, by: Credential, len: usize) -> bool {
         let weight = if len >= LONG { WORTH } else { 1 };
         let at = self.counted.iter().position(|(counted, _)| *counted == by);
@@ -174,7 +174,7 @@ impl<R> Neighbour<R> {
         let before = *times;
         *times = before.saturating_add(weight);
         if let (Credential::Key(key), WORTH.., 0) = (by, before, self.attaching) {
-            // It was asked for, or cannot be.
+            // Already requested, or impossible.
             self.executed = Some(key);
         }
         before < WORTH && *times >= WORTH && self.mapped.len() < MAPPED_MOST
@@ -184,14 +184,14 @@ impl<R> Neighbour<R> {
 /// How a direct operation ended.
 enum Direct {
     Done,
-    /// Nothing was done: it is for a message.
+    /// Nothing was done: send a message.
     ByMessage,
     Failed,
 }
 
 /// The parts of an access, in order.
 fn pieces(len: usize) -> impl Iterator<Item = (usize, usize)> {
-    // One without bytes is an access, too.
+    // An operation without bytes still makes one access.
     (0..len.max(1)).step_by(ACCESS_MOST).map(move |at| (at, (len - at).min(ACCESS_MOST)))
 }
 
@@ -213,8 +213,7 @@ fn in_turn(
 }
 
 impl<P: Platform> Initiator<P> {
-    /// Does an operation by loads and stores, if it can be done so now. Then it has ended, and its end was told. False if it is for a
-    /// message.
+    /// Does an operation by loads and stores, if it can be done so now, and tells its end. False if it must go by message.
     pub fn do_directly<T: Tx>(
         &mut self,
         state: &mut State<T>,
@@ -266,7 +265,7 @@ impl<P: Platform> Initiator<P> {
         let from = |place: Place| place.at.checked_sub(*base);
         let run = posting.run();
         if let Kind::Write { write: Write { place, .. }, len, .. } | Kind::Read { place, len, .. } = kind {
-            // One access checks its bytes itself. Of several none is made if not all can be.
+            // A single access checks its own bounds. With several, none is made unless all can be.
             if *len > ACCESS_MOST && !from(*place).is_some_and(|at| reach.holds(at, *len)) {
                 return Direct::ByMessage;
             }
@@ -367,7 +366,7 @@ impl<P: Platform> Initiator<P> {
         self.attaching += 1;
         let flow = state.flow_to(self.endpoint, to);
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
-            // What led elsewhere is not used again.
+            // Mappings of another peer are not used again.
             neighbour.mapped.retain(|(of, ..)| Some(*of) == flow);
             neighbour.attaching += 1;
         }
@@ -375,7 +374,7 @@ impl<P: Platform> Initiator<P> {
         self.post(state, done, posting, Kind::Attach { by });
     }
 
-    /// What an attachment of the engine's own brought.
+    /// The engine's own attachment has ended: keeps what it mapped.
     pub fn attached(&mut self, to: u32, by: Credential, opened: Option<(FlowId, Box<Mapped<P::Reach>>)>) {
         self.attaching = self.attaching.saturating_sub(1);
         let Some(neighbour) = self.neighbours.get_mut(to as usize) else { return };
@@ -386,7 +385,7 @@ impl<P: Platform> Initiator<P> {
         neighbour.mapped.extend(opened.map(|(flow, mapped)| (flow, by, mapped)));
     }
 
-    /// The program gets what was mapped.
+    /// Lends the program a mapping.
     pub fn lend(&mut self, to: u32, flow: FlowId, mapped: &Mapped<P::Reach>) {
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
             neighbour.lend(flow, mapped.reach.closer());
@@ -395,8 +394,8 @@ impl<P: Platform> Initiator<P> {
 }
 
 impl<P: Platform> Engine<P> {
-    /// Asks the peer at index `to` to have what a credential is for mapped here. The end's [`Completion::mapped`] is what is mapped: none
-    /// if the peer is no neighbour, the memory is lent, or the peer or the kernel does not allow it. Does not block.
+    /// Asks the peer at index `to` to let the memory of a credential be mapped here. [`Completion::mapped`] has the mapping. It is empty if
+    /// the peer is no neighbour, the memory is lent, or the peer or the kernel refuses. Does not block.
     ///
     /// # Errors
     /// If it was not posted.
@@ -413,7 +412,7 @@ impl<P: Platform> Engine<P> {
         Ok(())
     }
 
-    /// The same for a call that waits.
+    /// [`Engine::try_attach`] for a call that waits.
     ///
     /// # Errors
     /// If it was not posted.

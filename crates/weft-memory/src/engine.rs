@@ -1,4 +1,4 @@
-//! What an endpoint for remote memory knows, and what it does with what comes.
+//! The state of an endpoint for remote memory, and what it does with each message.
 
 use crate::direct::Mapped;
 use crate::flush::INLINE_MOST;
@@ -22,15 +22,15 @@ pub struct Settings {
     pub regions_most: usize,
     /// Cookies that are valid at a time.
     pub cookies_most: usize,
-    /// Operations posted here plus completions that were not taken. At this number further operations return *full*.
+    /// Operations posted here plus completions not yet taken. At this number further operations return *full*.
     pub operations_most: usize,
-    /// Notices of peers' writes that were not taken. At this number further writes with a notice go back with *queue full*.
+    /// Notices of peers' writes not yet taken. At this number further writes with a notice go back with *queue full*.
     pub notices_most: usize,
-    /// Whether neighbours may map the regions here that are not lent, and whether their regions are mapped here: then operations without
-    /// a notice are done by the initiator's own loads and stores.
+    /// Whether neighbours may map the regions here that are not lent, and whether their regions are mapped here. If so, the initiator
+    /// carries out operations without a notice by its own loads and stores.
     pub is_direct: bool,
-    /// Bytes that wait in the bundle for peers to read them, answers among them. Above it, requests of peers that leave some unread go back
-    /// with *queue full*.
+    /// Bytes in the bundle that wait for peers to read them, answers among them. Above this number, a peer that leaves some unread gets its
+    /// requests back with *queue full*.
     pub unread_bytes_most: usize,
 }
 
@@ -50,7 +50,7 @@ impl Default for Settings {
 /// How an operation ended, or how far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All of a write left the source, which the program has again. Another completion tells the end of the operation. Only for writes
+    /// All of a write has left, and its source is the program's again. A second completion tells the end of the operation. Only for writes
     /// that [ask for it](crate::Write::tells_when_free).
     Free,
     /// The operation was carried out: what was written is in the region, what was read or replaced is in the target.
@@ -80,7 +80,7 @@ pub struct Completion<P: Platform> {
     pub context: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was sent, if it was not given back before.
+    /// The source, unless it was given back before.
     pub source: Option<P::Source>,
     /// What was received into.
     pub target: Option<P::Target>,
@@ -99,7 +99,7 @@ impl<P: Platform> std::fmt::Debug for Completion<P> {
     }
 }
 
-/// A peer has written, and says so.
+/// A peer's announcement that it has written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notice {
     /// The region.
@@ -108,14 +108,14 @@ pub struct Notice {
     pub at: u64,
     /// How many there are.
     pub len: u64,
-    /// What the peer says.
+    /// The value that the peer sent.
     pub value: u64,
 }
 
 /// What an endpoint has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Writes of peers that were carried out.
+    /// Peers' writes that were carried out.
     pub writes: u64,
     /// Reads of peers, in pieces.
     pub reads: u64,
@@ -123,9 +123,9 @@ pub struct Counters {
     pub atomics: u64,
     /// Bytes that peers have written.
     pub bytes_written: u64,
-    /// Writes among them whose bytes were read in the peer's memory.
+    /// Writes among them whose bytes the owner read in the peer's memory.
     pub pulls: u64,
-    /// Bytes that were read there and written, those of writes that are not whole included.
+    /// Bytes read that way and stored, including those of writes that did not complete.
     pub bytes_pulled: u64,
     /// Bytes that peers have read.
     pub bytes_read: u64,
@@ -133,13 +133,13 @@ pub struct Counters {
     pub direct: u64,
     /// Messages that were refused.
     pub refused: u64,
-    /// Messages among them for what was revoked.
+    /// Messages among them that named something revoked.
     pub refused_revoked: u64,
 }
 
-/// An endpoint for remote memory: the owner of regions, and the initiator of operations on those of others.
+/// An endpoint for remote memory: the owner of its regions, and the initiator of operations on regions of peers.
 ///
-/// It is the [`Client`] of its endpoint. The program opens regions and posts operations by its calls, of which none blocks.
+/// It is the [`Client`] of its endpoint. The program opens regions and posts operations by its calls, none of which blocks.
 #[derive(Debug)]
 pub struct Engine<P: Platform> {
     owner: Owner<P::Space>,
@@ -157,7 +157,7 @@ pub enum PostError {
     /// Nothing is mapped at that index of the endpoint's translation table.
     #[error("nothing is mapped at index {0} of the endpoint's translation table; map a name there first")]
     NotMapped(u32),
-    /// There is no such operation on such words, or the operands are not whole words, or not as many as are asked for.
+    /// There is no such operation on words of this type, or the operands are not whole words, or their number is wrong.
     #[error("no such atomic operation: it does not exist for such words, or operands and room are not whole words of the same number")]
     NoSuchAtomic,
     /// An inline write has too many bytes.
@@ -174,7 +174,7 @@ pub enum PostError {
 weft_wire::debug_says_display!(PostError);
 
 impl<P: Platform> Engine<P> {
-    /// What an endpoint begins with.
+    /// An engine for an endpoint, without regions.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Engine<P> {
         Engine {
@@ -185,7 +185,7 @@ impl<P: Platform> Engine<P> {
         }
     }
 
-    /// Has the endpoint's events and completions come here. To be called once, before any other call.
+    /// Claims the endpoint's events and completions. Call it once, before any other call.
     pub fn attach<T: Tx>(&self, state: &mut State<T>) {
         // Cannot fail: the endpoint is there.
         let _ = state.claim_events(self.initiator.endpoint);
@@ -197,13 +197,13 @@ impl<P: Platform> Engine<P> {
         &self.owner.table
     }
 
-    /// The same, to open and to revoke. When [`Table::revoke`] returns, nothing is written to the region any more.
+    /// The same, to open and revoke. When [`Table::revoke`] returns, nothing is written to the region any more.
     pub fn table_mut(&mut self) -> &mut Table<P::Space> {
         &mut self.owner.table
     }
 
-    /// Whether the time is to be known before a message is taken: [`Engine::expire`] is to be called with it. If nothing ends in time this
-    /// is one look at an empty set.
+    /// Whether the caller must read the clock and call [`Engine::expire`] before it delivers this message. Cheap if no region or cookie
+    /// ends in time.
     #[inline]
     pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
         self.owner.table.has_ends() && self.owner.needs_time(message)
@@ -246,7 +246,7 @@ impl<P: Platform> Engine<P> {
         self.initiator.attaching
     }
 
-    /// The place in the table of the region that a message is for, if it names one.
+    /// The index in the table of the region that a message names, if it names one.
     pub fn region_of(&self, message: &Delivery<'_>) -> Option<u32> {
         match Word::unpack(message.op(), message.args)? {
             Word::Write { place, .. }
@@ -282,7 +282,7 @@ impl<P: Platform> Engine<P> {
         self.owner.notices.len()
     }
 
-    /// What the calls of an initiator work with.
+    /// What the calls that post operations need.
     pub(crate) fn parts(&mut self) -> (&mut Initiator<P>, &mut VecDeque<Completion<P>>) {
         (&mut self.initiator, &mut self.done)
     }
@@ -298,22 +298,22 @@ impl<P: Platform> Engine<P> {
         }
     }
 
-    /// Whether a wait is to end for something that came since `before`.
+    /// Ends a wait if something came since `before`.
     fn note<T: Tx>(&self, state: &mut State<T>, before: (usize, usize)) {
         if self.lengths() != before {
             state.note();
         }
     }
 
-    /// Takes a short write that tells no notice, or the answer to one. False if the message is another one or is not that easily taken,
-    /// and nothing was changed: then there is [`Client::deliver`].
+    /// Takes a short write without a notice, or the answer to one. False, with nothing changed, if the message is another one or needs more
+    /// work: then call [`Client::deliver`].
     #[inline(always)]
     pub fn deliver_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>) -> bool {
         if self.is_closing {
             return false;
         }
         match message.kind() {
-            // What ends in time needs the time.
+            // A region or cookie that ends in time needs the time.
             MessageKind::Request if self.owner.table.has_ends() => false,
             MessageKind::Request => {
                 let Some(write) = ShortWrite::unpack(message.op(), message.args) else { return false };
@@ -356,7 +356,7 @@ impl<P: Platform> Engine<P> {
         }
         self.note(state, before);
         if state.idle_polls() > 0 && self.lengths() != before {
-            // The program waits for this, so it is told before anything else is looked for.
+            // The program waits for this, so end the visit and let it see the result first.
             state.end_visit();
         }
         taken
@@ -413,7 +413,7 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
         work
     }
 
-    /// All regions are revoked, which blocks as [`Table::revoke`] does. Operations that were posted and have not left end with the endpoint.
+    /// Revokes all regions, which blocks as [`Table::revoke`] does. Posted operations that have not left end with the endpoint.
     fn close(&mut self, state: &mut State<T>, _: Endpoint) {
         self.is_closing = true;
         self.owner.close(state);
@@ -423,7 +423,7 @@ impl<T: Tx, P: Platform> Client<T> for Engine<P> {
 }
 
 impl<P: Platform> Drop for Engine<P> {
-    /// What was mapped is no longer.
+    /// Closes all mappings.
     fn drop(&mut self) {
         self.revoke_all();
         self.initiator.close_neighbours();

@@ -1,4 +1,4 @@
-//! Flushes, fences, and ends that a waiting call takes.
+//! Flushes, fences, and operations whose end a waiting call takes.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
 use crate::initiator::{Kind, Posting, Special, Write};
@@ -10,10 +10,10 @@ use weft_core::State;
 use weft_wire::memory::Place;
 use weft_wire::path::Tx;
 
-/// Bytes of an inline write: what fits into one message.
+/// Bytes of an inline write, at most: what fits into one message.
 pub const INLINE_MOST: usize = PIECE;
 
-/// Who is told the end of an operation.
+/// Who learns the end of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whom {
     /// The program, with its context.
@@ -40,7 +40,7 @@ pub struct Ticket(u64);
 #[derive(Debug)]
 pub(crate) struct Calls<P: Platform> {
     last: u64,
-    /// `None`: it has not come.
+    /// `None` until the end comes.
     ends: BTreeMap<Ticket, Option<Completion<P>>>,
     /// Ends that have come. Wraps around.
     pub come: usize,
@@ -57,7 +57,7 @@ impl<P: Platform> Calls<P> {
         Ticket(self.last)
     }
 
-    /// An end has come. Nobody wants it if its call gave up.
+    /// Stores an end that has come. It is dropped if the call has given up.
     #[cold]
     #[inline(never)]
     pub fn come(&mut self, ticket: Ticket, end: Completion<P>) {
@@ -68,10 +68,10 @@ impl<P: Platform> Calls<P> {
     }
 }
 
-/// The flushes of a destination that wait, in order. Each waits for the operations posted before it, and so for the flushes before it.
+/// The waiting flushes of a destination, in order. Each waits for the operations posted before it, and so for the flushes before it.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
-    /// How many went before the first of them. Wraps around.
+    /// Flushes that were popped before the first of these. Wraps around.
     first: u32,
     waiting: VecDeque<Flush>,
     /// Operations that all of them wait for.
@@ -81,12 +81,12 @@ pub(crate) struct Flushes {
 #[derive(Debug)]
 struct Flush {
     whom: Whom,
-    /// Operations that were posted between the flush before and this one, and have not ended.
+    /// Operations posted between the previous flush and this one that have not ended.
     left: usize,
 }
 
 impl Flushes {
-    /// The number of the flush that an operation posted now is before.
+    /// The number of the next flush, which an operation posted now comes before.
     pub fn next(&self) -> u32 {
         self.first.wrapping_add(self.waiting.len() as u32)
     }
@@ -95,14 +95,14 @@ impl Flushes {
         self.waiting.is_empty()
     }
 
-    /// A flush behind so many operations that have not ended.
+    /// Adds a flush that waits for `pending` operations.
     pub fn push(&mut self, whom: Whom, pending: usize) {
         let left = pending.saturating_sub(self.left);
         self.left += left;
         self.waiting.push_back(Flush { whom, left });
     }
 
-    /// An operation before the flush of this number has ended.
+    /// An operation posted before the flush of this number has ended.
     pub fn ended(&mut self, before: u32) {
         if let Some(flush) = self.waiting.get_mut(before.wrapping_sub(self.first) as usize) {
             flush.left = flush.left.saturating_sub(1);
@@ -110,7 +110,7 @@ impl Flushes {
         }
     }
 
-    /// The next flush that waits for nothing any more.
+    /// Takes the first flush, if it waits for nothing any more.
     pub fn pop(&mut self) -> Option<Whom> {
         let whom = self.waiting.front().filter(|flush| flush.left == 0)?.whom;
         self.waiting.pop_front();
@@ -145,14 +145,13 @@ impl<P: Platform> Engine<P> {
         Ok(())
     }
 
-    /// A fence: operations that are posted behind it to this destination begin when all that were posted before it have ended. Does not
-    /// block.
+    /// A fence: operations posted after it to this destination begin when all operations posted before it have ended. Does not block.
     ///
     /// # Errors
     /// If nothing is mapped there, or the endpoint was freed.
     pub fn fence<T: Tx>(&mut self, state: &State<T>, to: u32) -> Result<(), PostError> {
         match self.may_post(state, to) {
-            // It takes no room.
+            // A fence takes no room.
             Ok(()) | Err(PostError::Full) => {
                 self.parts().0.fence(to);
                 Ok(())
@@ -161,7 +160,7 @@ impl<P: Platform> Engine<P> {
         }
     }
 
-    /// A write whose bytes are copied: [`INLINE_MOST`] at most. Does not block.
+    /// A write that copies its bytes: [`INLINE_MOST`] at most. Does not block.
     ///
     /// # Errors
     /// If it was not posted.
@@ -176,12 +175,12 @@ impl<P: Platform> Engine<P> {
         if bytes.len() > INLINE_MOST {
             return Err(PostError::TooLong);
         }
-        // Not copied for nothing.
+        // Checked first, so that no copy is made in vain.
         self.may_post(state, to)?;
         self.try_write(state, to, write, bytes.to_vec().into(), context).map_err(|(error, _)| error)
     }
 
-    // ---- operations of calls that wait
+    // ---- operations for calls that wait
 
     /// Posts a write whose end [`Engine::take_end`] returns.
     ///
@@ -295,7 +294,7 @@ mod tests {
         let done: Vec<Whom> = std::iter::from_fn(|| flushes.pop()).collect();
         assert_eq!(done, [1, 2, 3].map(Whom::Program));
         assert!(flushes.is_empty() && flushes.left == 0);
-        // One whose operations ended before: it is done at once.
+        // All operations before this flush have ended: it is done at once.
         flushes.push(Whom::Program(4), 0);
         assert_eq!(flushes.pop(), Some(Whom::Program(4)));
     }

@@ -24,35 +24,35 @@ use weft_wire::memory::{Credential, Mark, Place, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// What the owner keeps beside the bytes of an answer that is not read.
+/// Bytes that the owner keeps in addition to those of an answer that is not read.
 const ANSWER_KEPT: usize = 128;
 
-/// What is to be sent to a destination.
+/// What waits to be sent to a destination.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Operations of which not all has left.
+    /// Operations that have not wholly left.
     departures: Departures<usize>,
     /// Operations that have not ended, whether they have left or not.
     pending: usize,
-    /// The first one goes on when one before it has ended.
+    /// The first one to be sent waits until an earlier one has ended.
     is_held: bool,
-    /// The next one that is posted is fenced.
+    /// The next operation posted is fenced.
     fences_next: bool,
     flushes: Flushes,
     answers: Answers,
-    /// Operations whose bytes the owner was told to read, and has not answered.
+    /// Operations whose bytes the owner was asked to read and has not answered.
     pulls: u32,
     lending: Lending,
 }
 
 impl Queue {
-    /// Whether operations before the first one that is to be sent have not ended.
+    /// Whether operations posted before the next one to be sent have not ended.
     fn has_under_way(&self) -> bool {
         self.pending > self.departures.len()
     }
 }
 
-/// Bytes of answers that were reserved, and where.
+/// Bytes reserved for answers, and the session they are reserved with.
 #[derive(Debug, Default)]
 struct Answers {
     asked: usize,
@@ -73,7 +73,7 @@ impl Answers {
         match state.reserve_answer(from, operation.to, bytes) {
             Reserved::Yes(session) => {
                 if self.of != Some(session) {
-                    // What was reserved elsewhere ended with that session.
+                    // What was reserved with another session ended with it.
                     (self.of, self.asked) = (Some(session), 0);
                 }
                 self.asked += bytes;
@@ -88,7 +88,7 @@ impl Answers {
     #[inline(always)]
     fn give_back_of<P: Platform, T: Tx>(&mut self, state: &mut State<T>, operation: &Operation<P>, bytes: usize) {
         match operation.by {
-            // The index leads to another session since.
+            // The index leads to another session since then.
             Some(by) if self.of != Some(by.session) => state.answer_came(by.session, bytes),
             _ => self.give_back(state, bytes),
         }
@@ -105,11 +105,11 @@ impl Answers {
     }
 }
 
-/// Where bytes go that come.
+/// Where arriving bytes go.
 enum Room<'a, T> {
     Own(&'a mut T),
     OfList(Run),
-    /// None are to come.
+    /// No bytes are expected.
     None,
 }
 
@@ -118,10 +118,10 @@ enum Room<'a, T> {
 pub(crate) struct Initiator<P: Platform> {
     pub endpoint: Endpoint,
     operations_most: usize,
-    /// By destination. Dropped before the operations: nobody reads in their memory any more then.
+    /// By destination. Dropped before the operations, so that nobody still reads their memory.
     queues: Vec<Queue>,
     operations: Slab<Operation<P>>,
-    /// By destination, as `queues`: a write that has left in one request.
+    /// By destination, as `queues`: a short write that has left in one request.
     shorts: Vec<Option<Short<P::Source>>>,
     shorts_under_way: usize,
     pub lists: Lists<P>,
@@ -136,7 +136,7 @@ pub(crate) struct Initiator<P: Platform> {
     pub neighbours: Vec<Neighbour<P::Reach>>,
     /// Attachments of the engine's own that have not ended.
     pub attaching: usize,
-    /// What the attachment has mapped that ends now.
+    /// What the attachment that ends now has mapped.
     opened: Option<(FlowId, Box<Mapped<P::Reach>>)>,
     /// Operations that were done without a message.
     pub direct: u64,
@@ -166,7 +166,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// Operations that have not ended, but for the engine's own.
+    /// Operations to a destination that have not ended, without the engine's own.
     pub fn pending(&self, to: u32) -> usize {
         let own = self.neighbours.get(to as usize).map_or(0, |neighbour| neighbour.attaching);
         self.under_way(to).saturating_sub(own)
@@ -181,7 +181,7 @@ impl<P: Platform> Initiator<P> {
         self.queues.get(to as usize).map_or(0, |queue| queue.pending)
     }
 
-    /// Ends all operations without a word.
+    /// Drops all operations without telling their end.
     pub fn close<T: Tx>(&mut self, state: &mut State<T>) {
         for queue in &mut self.queues {
             queue.answers.give_back(state, usize::MAX);
@@ -195,17 +195,17 @@ impl<P: Platform> Initiator<P> {
         self.close_neighbours();
     }
 
-    /// Nothing of others is used any more that is mapped here.
+    /// Closes everything that is mapped of neighbours.
     pub fn close_neighbours(&mut self) {
         self.neighbours.iter_mut().for_each(Neighbour::close);
     }
 
-    /// Whether so many operations may be posted.
+    /// Whether there is room to post `operations` more.
     pub fn has_room_for(&self, done: &Done<P>, operations: usize) -> bool {
         self.pending_in_all() + self.flushes + done.len() + operations <= self.operations_most
     }
 
-    /// Posts an operation, and does it now if it can be done without a message; else sends what of it can leave now.
+    /// Posts an operation. Does it directly if no message is needed; otherwise sends as much of it as can leave now.
     pub fn post<T: Tx>(
         &mut self,
         state: &mut State<T>,
@@ -249,7 +249,7 @@ impl<P: Platform> Initiator<P> {
 
     fn queue(&mut self, to: u32) -> &mut Queue {
         if self.queues.len() <= to as usize {
-            // No longer than the endpoint's translation table, in which there is such an entry.
+            // At most as long as the endpoint's translation table, which has this index.
             self.queues.resize_with(to as usize + 1, Queue::default);
             self.shorts.resize_with(to as usize + 1, || None);
             if self.is_direct {
@@ -270,19 +270,19 @@ impl<P: Platform> Initiator<P> {
         waits
     }
 
-    /// What is posted from now on begins when all that was posted before has ended.
+    /// A fence: operations posted from now on begin when all earlier ones have ended.
     pub fn fence(&mut self, to: u32) {
         self.queue(to).fences_next = true;
     }
 
-    /// An operation was done when nothing before it was under way, so a fence before it holds back nothing more.
+    /// A direct operation ends when nothing before it is under way, so a fence before it has nothing left to hold back.
     pub fn pass_fence(&mut self, to: u32) {
         if let Some(queue) = self.queues.get_mut(to as usize) {
             queue.fences_next = false;
         }
     }
 
-    /// Tells the end of something that has no buffers.
+    /// Tells the end of an operation that has no buffers.
     pub fn tell(&mut self, done: &mut Done<P>, whom: Whom, outcome: Outcome) {
         let end =
             Completion { context: whom.context(), outcome, source: None, target: None, buffers: None, mapped: None };
@@ -292,7 +292,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// An operation has ended, so flushes behind it may have.
+    /// An operation has ended, and so may flushes behind it.
     #[cold]
     fn end_flushes(&mut self, done: &mut Done<P>, to: u32, before: u32) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
@@ -303,7 +303,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// Sends an operation of one piece that nothing has to go before. False if it is longer, or there is no room.
+    /// Sends an operation of one piece when nothing must go before it. False if it is longer, or there is no room.
     fn send_at_once<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, index: usize) -> bool {
         let Some(operation) = self.operations.get_mut(index) else { return false };
         let piece = Piece::numbered(0, operation.len());
@@ -318,7 +318,7 @@ impl<P: Platform> Initiator<P> {
         true
     }
 
-    /// Sends what there is to send to a destination, as far as there is room.
+    /// Sends to a destination as much as there is room for.
     fn send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
         let mut turn = Turn::default();
         while let Some(queue) = self.queues.get_mut(to as usize) {
@@ -359,7 +359,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// An operation is not sent any further.
+    /// Sends no more of an operation.
     fn give_up(&mut self, done: &mut Done<P>, index: usize, reason: Reason) {
         if let Some(operation) = self.operations.get_mut(index) {
             operation.pieces.fail(reason);
@@ -367,7 +367,7 @@ impl<P: Platform> Initiator<P> {
         self.settle(done, index);
     }
 
-    /// Ends an operation if nothing of it is under way any more.
+    /// Ends an operation if none of its pieces is under way any more.
     fn settle(&mut self, done: &mut Done<P>, index: usize) {
         let Some(end) = self.operations.get(index).and_then(|operation| operation.pieces.outcome()) else { return };
         let Some(operation) = self.operations.try_remove(index) else { return };
@@ -439,7 +439,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// A run of a list has failed: those that have not left do not leave.
+    /// A run of a list has failed: its other runs that have not left no longer do.
     fn give_up_list(&mut self, done: &mut Done<P>, to: u32, run: Run, reason: Reason) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
         let operations = &self.operations;
@@ -447,12 +447,12 @@ impl<P: Platform> Initiator<P> {
             let other = operations.get(index).and_then(Operation::run);
             other.is_some_and(|other| other.is_of_the_same_list(run))
         });
-        // What is behind them may leave.
+        // The operations behind them may leave.
         queue.is_held |= !runs.is_empty();
         runs.into_iter().for_each(|index| self.give_up(done, index, reason));
     }
 
-    /// A piece of an operation has ended otherwise than by being stored or answered.
+    /// A piece of an operation has failed.
     fn fail(&mut self, done: &mut Done<P>, index: usize, failure: Failure) {
         let Some(operation) = self.operations.get_mut(index) else { return };
         operation.pieces.on_end(Err(failure));
@@ -461,14 +461,14 @@ impl<P: Platform> Initiator<P> {
         self.settle(done, index);
     }
 
-    /// Nothing more of an operation is sent.
+    /// Takes an operation out of the queue: no more of it is sent.
     fn withdraw_first(&mut self, to: u32, index: usize) {
         if let Some(queue) = self.queues.get_mut(to as usize) {
             queue.departures.withdraw_first(|&first| first == index);
         }
     }
 
-    // ---- what comes
+    // ---- what arrives
 
     /// A one-way message was stored.
     pub fn stored<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, completion: u64) {
@@ -483,7 +483,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// The operation that asked for a completion.
+    /// The operation that a completion belongs to.
     fn find(&self, completion: u64) -> Option<usize> {
         let index = (completion as u32) as usize;
         self.operations.get(index).filter(|operation| operation.serial == (completion >> 32) as u32).map(|_| index)
@@ -494,7 +494,7 @@ impl<P: Platform> Initiator<P> {
         let index = match message.kind {
             MessageKind::OneWay => message.completion.and_then(|completion| self.find(completion)),
             MessageKind::Request => {
-                // From this process's own memory, so it is what was sent.
+                // It comes from this process's own memory, so it is what was sent.
                 match Word::unpack(message.op, &message.args) {
                     Some(Word::Write { mark: Some(mark), .. }) if self.short_came_back(state, done, mark, message) => {
                         None
@@ -546,7 +546,7 @@ impl<P: Platform> Initiator<P> {
     ) -> Result<(), Reason> {
         let index = mark.operation as usize;
         let operation = self.operations.get_mut(index).filter(|o| !o.is_pulled).ok_or(Reason::NoHandler)?;
-        // Another peer could say anything.
+        // A peer could name an operation that was sent to another one.
         if operation.by != Some(message.flow()) || !operation.pieces.is_under_way() {
             return Err(Reason::NoHandler);
         }
@@ -591,12 +591,12 @@ impl<P: Platform> Initiator<P> {
         } else {
             self.fail(done, index, Failure { reason: Reason::Violation, certainty: Certainty::Unknown });
         }
-        // The window has room again; nothing else may say so.
+        // The window has room again, and no other event says so.
         self.send(state, done, to);
         Ok(())
     }
 
-    /// There may be room for what waits for a destination, or its index leads elsewhere.
+    /// There may be room for what waits for a destination, or its index leads to another peer.
     pub fn can_send<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32) {
         if let Some(neighbour) = self.neighbours.get_mut(to as usize) {
             neighbour.close_others(state.flow_to(self.endpoint, to));
@@ -606,7 +606,7 @@ impl<P: Platform> Initiator<P> {
         self.send(state, done, to);
     }
 
-    /// A peer is gone. What was under way comes back; what was not sent fails now.
+    /// A peer is gone. Pieces under way come back; what was not sent fails now.
     pub fn peer_lost<T: Tx>(&mut self, _: &mut State<T>, done: &mut Done<P>, to: u32, reason: Reason) {
         let Some(queue) = self.queues.get_mut(to as usize) else { return };
         queue.departures.on_room();
@@ -618,7 +618,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// Goes on with destinations that used up their turn.
+    /// Goes on with destinations that have used up their turn.
     pub fn go_on<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>) -> u32 {
         let ready = self.turns.take();
         for &to in &ready {
@@ -631,7 +631,7 @@ impl<P: Platform> Initiator<P> {
     }
 }
 
-/// All of a write has left: its source is the program's again, if it wants to hear of that.
+/// All of a write has left: gives its source back, if the program asked for that.
 #[inline(always)]
 fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &mut Operation<P>) {
     if let Some(run) = operation.run() {
@@ -644,7 +644,7 @@ fn tell_free<P: Platform>(done: &mut Done<P>, lists: &mut Lists<P>, operation: &
     }
 }
 
-/// Sends a piece of an operation, for whose answer there is room.
+/// Sends a piece of an operation, after room for its answer was reserved.
 #[inline(always)]
 fn send_reserved<T: Tx, P: Platform>(
     state: &mut State<T>,
@@ -657,7 +657,7 @@ fn send_reserved<T: Tx, P: Platform>(
 ) -> Result<(), SendError> {
     let flow = state.flow_to(endpoint, operation.to);
     if flow.is_some() && operation.by.is_some_and(|by| flow != Some(by)) {
-        // The index leads to another peer since, which is not to get the rest.
+        // The index leads to another peer since then, which must not get the rest.
         return Err(SendError::NoEndpoint);
     }
     let reserved = answers.reserve(state, endpoint, operation, piece.number).ok_or(SendError::Full)?;
@@ -669,8 +669,9 @@ fn send_reserved<T: Tx, P: Platform>(
     sent
 }
 
-/// Sends a piece of an operation. One that `is_alone` is likely waited for: a write is a request then, whose reply comes sooner than
-/// the word that a one-way message was stored, and costs less. There may be 32 requests at a time, so writes that follow each other are none.
+/// Sends a piece of an operation. The program likely waits for a write that `is_alone`, so this goes as a request: its reply comes sooner
+/// than the news that a one-way message was stored, and costs less. Writes in a row are one-way messages, as at most 32 requests can be
+/// under way.
 fn send_piece<T: Tx, P: Platform>(
     state: &mut State<T>,
     lists: &Lists<P>,

@@ -1,11 +1,11 @@
-//! Remote memory: *regions* that peers read, write and change by atomic operations, under *keys* and *cookies*; and the operations on
-//! regions of others. A client of the one-way message. `docs/design/memory.md` has the reasons.
+//! Remote memory: *regions* that peers read, write and change by atomic operations, under *keys* and *cookies*; and operations on peers'
+//! regions. A client of the one-way message. `docs/design/memory.md` has the reasons.
 //!
-//! Nothing here knows an operating system. What memory is, a [`Platform`] says: the crate `weft` has windows of real memory, tests and
-//! the simulator have [`testing`]'s.
+//! Nothing here knows an operating system. A [`Platform`] supplies the memory: the crate `weft` has windows of real memory, tests and the
+//! simulator use [`testing`].
 //!
-//! * [`Engine`]: what an endpoint for remote memory knows, as owner of regions and as initiator of operations.
-//! * [`Table`]: the regions and cookies of an endpoint, and who may do what with them.
+//! * [`Engine`]: an endpoint for remote memory, as owner of regions and as initiator of operations.
+//! * [`Table`]: the regions and cookies of an endpoint, and the rights to them.
 #![forbid(unsafe_code)]
 
 mod direct;

@@ -1,7 +1,7 @@
-//! Operations on lists: buffers here, parts of a region there, and one end for all of it.
+//! Operations on lists: several buffers here, several parts of a region there, and one completion for all.
 //!
-//! A list is cut into *runs*, bytes that lie one behind the other on both sides. Each run is an operation of the
-//! [initiator](crate::initiator); the list counts them down, and sums up how they ended.
+//! A list is cut into *runs* of bytes that are contiguous on both sides. Each run is an operation of the [initiator](crate::initiator). The
+//! list counts the runs that have not ended, and combines their outcomes.
 
 use crate::engine::{Completion, Engine, Outcome, PostError};
 use crate::initiator::{Kind, Posting, Special, Write};
@@ -16,7 +16,7 @@ use weft_wire::memory::{Credential, Place};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// Parts of a region, and buffers, that an operation on lists may have, each.
+/// Parts of a region, and buffers, that an operation on lists may have at most, of each.
 pub const LIST_MOST: usize = 64;
 
 /// A write from a list of buffers to parts of a region.
@@ -26,14 +26,14 @@ pub struct WriteList<'a> {
     pub by: Credential,
     /// The parts, in the order in which the buffers' bytes go to them: [`LIST_MOST`] at most.
     pub parts: &'a [Part],
-    /// What the owner's program is to be told when all bytes are stored.
+    /// A value for the owner's program, delivered with a notice when all bytes are stored.
     pub notice: Option<u64>,
-    /// One more completion says when the buffers are free.
+    /// Whether one more completion says when the buffers are free.
     pub tells_when_free: bool,
 }
 
 impl<'a> WriteList<'a> {
-    /// To parts of a region, without a notice, with one completion.
+    /// A write to parts of a region, without a notice, with one completion.
     #[must_use]
     pub fn to(by: impl Into<Credential>, parts: &'a [Part]) -> WriteList<'a> {
         WriteList { by: by.into(), parts, notice: None, tells_when_free: false }
@@ -62,14 +62,14 @@ pub struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
-    /// From parts of a region.
+    /// A read from parts of a region.
     #[must_use]
     pub fn from(by: impl Into<Credential>, parts: &'a [Part]) -> ReadList<'a> {
         ReadList { by: by.into(), parts }
     }
 }
 
-/// The buffers of an operation on lists, which the program has again.
+/// The buffers of an operation on lists, given back to the program.
 #[derive(Debug)]
 pub struct Buffers<P: Platform> {
     /// What was sent.
@@ -78,13 +78,13 @@ pub struct Buffers<P: Platform> {
     pub targets: Vec<P::Target>,
 }
 
-/// Where the bytes of an operation are that is a run of a list.
+/// Where the bytes of one run of a list are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     list: NonZeroU32,
     /// Below [`LIST_MOST`].
     buffer: u16,
-    /// Others of the list are posted behind it.
+    /// Whether more runs of the list follow it.
     pub is_part: bool,
     at: usize,
 }
@@ -104,15 +104,15 @@ impl Run {
     }
 }
 
-/// A list of which not all runs have ended.
+/// A list whose runs have not all ended.
 #[derive(Debug)]
 struct List<P: Platform> {
     context: u64,
     buffers: Buffers<P>,
     tells_when_free: bool,
-    /// Runs of which not all has left.
+    /// Runs that have not wholly left.
     to_leave: usize,
-    /// What became of its runs.
+    /// The state of its runs.
     runs: Sum,
 }
 
@@ -129,25 +129,25 @@ impl<P: Platform> Lists<P> {
         self.0.clear();
     }
 
-    /// Bytes of a run to send.
+    /// The bytes of a run to send.
     pub fn bytes(&self, run: Run, at: usize, len: usize) -> &[u8] {
         let source = self.0.get(run.list()).and_then(|list| list.buffers.sources.get(run.buffer as usize));
         let from = run.at.saturating_add(at);
         source.and_then(|source| source.bytes().get(from..from.saturating_add(len))).unwrap_or_default()
     }
 
-    /// Why a run of a list has failed, if one has and others have not ended.
+    /// The reason why a run of a list has failed, if one has and others have not ended.
     fn failure(&self, list: usize) -> Option<Reason> {
         self.0.get(list).and_then(|list| list.runs.failure())
     }
 
-    /// Where the bytes of a run are, if another process can read them there.
+    /// The address of the bytes of a run, if another process can read them there.
     pub fn address(&self, run: Run) -> Option<u64> {
         let source = self.0.get(run.list())?.buffers.sources.get(run.buffer as usize)?;
         source.address()?.checked_add(run.at as u64)
     }
 
-    /// Bytes of a run have come.
+    /// Stores arriving bytes of a run.
     pub fn write(&mut self, run: Run, at: usize, bytes: &[u8]) {
         let list = self.0.get_mut(run.list());
         if let Some(target) = list.and_then(|list| list.buffers.targets.get_mut(run.buffer as usize)) {
@@ -155,7 +155,7 @@ impl<P: Platform> Lists<P> {
         }
     }
 
-    /// Where the bytes of a run go that come: a target, and the offset there.
+    /// Where arriving bytes of a run go: a target, and the offset in it.
     pub fn room(&mut self, run: Run) -> Option<(&mut P::Target, usize)> {
         let list = self.0.get_mut(run.list())?;
         list.buffers.targets.get_mut(run.buffer as usize).map(|target| (target, run.at))
@@ -173,7 +173,7 @@ impl<P: Platform> Lists<P> {
         }
     }
 
-    /// A run has ended. Returns whether it is the first one that failed: the others need not leave.
+    /// A run has ended. True if it is the first of its list to fail: the others need not leave.
     pub fn run_ended(&mut self, done: &mut VecDeque<Completion<P>>, run: Run, end: Result<(), Failure>) -> bool {
         let Some(list) = self.0.get_mut(run.list()) else { return false };
         let is_first = end.is_err() && !list.runs.has_failed();
@@ -186,18 +186,18 @@ impl<P: Platform> Lists<P> {
     }
 }
 
-/// Bytes that lie one behind the other on both sides.
+/// Bytes that are contiguous on both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cut {
-    /// In the region.
+    /// The offset in the region.
     there: u64,
     buffer: usize,
-    /// In the buffer.
+    /// The offset in the buffer.
     here: usize,
     len: usize,
 }
 
-/// Cuts a list into its runs: one at least, in order. `None` if it is too long, or the two sides have not the same number of bytes.
+/// Cuts a list into its runs: at least one, in order. `None` if it is too long, or the two sides differ in their number of bytes.
 fn cut(parts: &[Part], buffers: &[usize]) -> Option<Vec<Cut>> {
     if parts.len() > LIST_MOST || buffers.len() > LIST_MOST {
         return None;
@@ -228,8 +228,8 @@ fn cut(parts: &[Part], buffers: &[usize]) -> Option<Vec<Cut>> {
 
 impl<P: Platform> Engine<P> {
     /// Writes the bytes of a list of buffers, one after the other, to parts of a region of the peer at index `to`. Parts of no bytes are
-    /// skipped. It has one end, as one write has: it is done when all bytes are stored there. If a part is refused those behind it may
-    /// have been stored, and are no longer sent. Does not block.
+    /// skipped. Like a single write it has one end: it is done when all bytes are stored there. If the owner refuses a part, the parts
+    /// behind it may already be stored; those not sent yet are not sent. Does not block.
     ///
     /// # Errors
     /// If it was not posted; the buffers come back.
@@ -251,7 +251,7 @@ impl<P: Platform> Engine<P> {
         let last = cuts.len() - 1;
         for (number, cut) in cuts.into_iter().enumerate() {
             let Cut { there, buffer, here, len } = cut;
-            // What is told is true only if what went before was stored.
+            // The notice goes with the last run: it is true only once everything before is stored.
             let notice = write.notice.filter(|_| number == last);
             let is_fenced = notice.is_some() && last > 0;
             let run = Run::new(list, buffer, here, number < last);
@@ -262,8 +262,8 @@ impl<P: Platform> Engine<P> {
         Ok(())
     }
 
-    /// Reads parts of a region of the peer at index `to` into a list of buffers, as many bytes as these have room for. It has one end: it
-    /// is done when all bytes are in the buffers. Does not block.
+    /// Reads parts of a region of the peer at index `to` into a list of buffers, as many bytes as the buffers have room for. It has one
+    /// end: it is done when all bytes are in the buffers. Does not block.
     ///
     /// # Errors
     /// If it was not posted; the buffers come back.
@@ -290,7 +290,7 @@ impl<P: Platform> Engine<P> {
         Ok(())
     }
 
-    /// Posts a run of a list, but for one behind a run that has failed.
+    /// Posts a run of a list, unless an earlier run has failed.
     fn post_run<T: Tx>(&mut self, state: &mut State<T>, run: Run, posting: Posting, kind: Kind<P::Source, P::Target>) {
         let (initiator, done) = self.parts();
         if let Some(reason) = initiator.lists.failure(run.list()) {
@@ -320,7 +320,7 @@ impl<P: Platform> Engine<P> {
 
     fn add_list(&mut self, context: u64, buffers: Buffers<P>, runs: usize, tells_when_free: bool) -> usize {
         let (initiator, _) = self.parts();
-        // At most one for each part and each buffer.
+        // At most one run for each part and each buffer.
         let list = List { context, buffers, tells_when_free, to_leave: runs, runs: Sum::of(runs as u32) };
         initiator.lists.0.insert(list)
     }

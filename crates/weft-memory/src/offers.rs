@@ -1,20 +1,20 @@
-//! Regions that neighbours map: what was offered to whom.
+//! Regions that neighbours map: each offer, and its peer.
 
 use crate::table::RegionId;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::FlowId;
 
-/// An offer that a peer took up, or could.
+/// An offer that a peer has taken up or may take up.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     flow: FlowId,
-    /// The place of the cookie that it was made for.
+    /// The index of the cookie that it was made for.
     cookie: Option<u32>,
-    /// The space's number of it.
+    /// Its number in the space.
     ticket: u64,
 }
 
-/// Offers that have not ended. A space bounds their number.
+/// Offers that have not ended. The space bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     by_region: BTreeMap<RegionId, Vec<Offer>>,
@@ -27,27 +27,27 @@ impl Offers {
         self.by_flow.entry(flow).or_default().insert(region);
     }
 
-    /// How many there are for a region.
+    /// The number of offers for a region.
     pub fn of_region(&self, region: RegionId) -> usize {
         self.by_region.get(&region).map_or(0, Vec::len)
     }
 
-    /// Forgets those of a region that have ended.
+    /// Forgets the offers of a region that have ended.
     pub fn keep(&mut self, region: RegionId, is_offered: impl Fn(u64) -> bool) {
         self.take(region, |offer| !is_offered(offer.ticket));
     }
 
-    /// Ends those for a region, and returns their tickets.
+    /// Ends the offers for a region, and returns their tickets.
     pub fn take_region(&mut self, region: RegionId) -> Vec<u64> {
         self.take(region, |_| true)
     }
 
-    /// Ends those for a cookie of a region, and returns their tickets.
+    /// Ends the offers for a cookie of a region, and returns their tickets.
     pub fn take_cookie(&mut self, region: RegionId, cookie: u32) -> Vec<u64> {
         self.take(region, |offer| offer.cookie == Some(cookie))
     }
 
-    /// Ends those of a flow: the regions, and tickets for each.
+    /// Ends the offers to the peer of a flow. Returns the regions, and the tickets for each.
     pub fn take_flow(&mut self, flow: FlowId) -> Vec<(RegionId, Vec<u64>)> {
         let Some(regions) = self.by_flow.get(&flow).cloned() else { return Vec::new() };
         regions.into_iter().map(|region| (region, self.take(region, |offer| offer.flow == flow))).collect()
@@ -82,14 +82,14 @@ mod tests {
     use weft_core::{FlowId, SessionId};
     use weft_wire::memory::Credential;
 
-    /// What a space was asked for.
+    /// A call to the space.
     #[derive(Clone, PartialEq, Eq, Debug)]
     enum Asked {
         LetGo(u64),
         Withdraw(Vec<u64>),
     }
 
-    /// Memory that says what it is asked for. Its offers have the numbers from 1.
+    /// Memory that records the calls made to it. It numbers its offers from 1.
     #[derive(Clone, Default)]
     struct Saying {
         offers: Rc<RefCell<u64>>,

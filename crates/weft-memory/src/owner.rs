@@ -1,4 +1,4 @@
-//! The owner's side: operations of peers on the regions here.
+//! The owner's side: peers' operations on the regions here.
 
 mod pulls;
 mod short;
@@ -15,24 +15,24 @@ use weft_wire::memory::{Atomic, Credential, Mark, Place, Type, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Reason, MAX_PAYLOAD};
 
-/// Writes of a flow whose bytes are to be read in the peer's memory, at a time.
+/// Pulls of a flow, at most, at a time.
 pub(crate) const PULLS_MOST: usize = 4;
 
-/// A write of which more bytes are to come by its flow.
+/// A write of which more bytes are to come on its flow.
 #[derive(Debug)]
 struct Incoming {
-    /// Where the bytes go, or why none does.
+    /// The region that the bytes go to, or the reason why they are discarded.
     to: Result<RegionId, Reason>,
-    /// What they are written by.
+    /// The credential they are written by.
     by: Credential,
     rest: Placement,
-    /// Where the write begins, and what is said at its end.
+    /// Where the write begins, and the notice for its end.
     notice: Option<Notice>,
-    /// Its operation does not end with it.
+    /// Whether its operation goes on after it.
     is_part: bool,
 }
 
-/// A write as its message describes it, but for where it goes.
+/// A write as its message describes it, without its destination.
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     len: u64,
@@ -40,24 +40,24 @@ struct Writing {
     is_part: bool,
 }
 
-/// Regions, and what peers do to them.
+/// The regions here, and peers' operations on them.
 #[derive(Debug)]
 pub(crate) struct Owner<S> {
     pub table: Table<S>,
     pub notices: VecDeque<Notice>,
     notices_most: usize,
     unread_bytes_most: usize,
-    /// Notices of writes that are not whole yet.
+    /// Notices of writes that are not complete.
     notices_to_come: usize,
     pub counters: Counters,
-    /// Operations that tallies have.
+    /// Operations that were counted in tallies. Wraps around.
     pub tallied: usize,
     /// By flow, at most one of each.
     incoming: BTreeMap<FlowId, Incoming>,
-    /// Neighbours may map regions.
+    /// Whether neighbours may map regions.
     is_direct: bool,
     pulls: Pulls,
-    /// What is read, on its way into the reply.
+    /// Bytes that were read, on their way into the reply.
     copy: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    /// Carries out what a peer asks for, or refuses it.
+    /// Carries out the operation that a peer asks for, or refuses it.
     pub fn execute<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, word: Word) -> Result<(), Reason> {
         let done = match (word, message.kind()) {
             (_, MessageKind::Request) if self.is_unread(state, message) => Err(Reason::QueueFull),
@@ -107,7 +107,7 @@ impl<S: Space> Owner<S> {
         done
     }
 
-    /// Whether the peer leaves answers unread, and all such peers together too many bytes.
+    /// Whether the peer leaves answers unread, and all such peers together exceed the bound of bytes.
     fn is_unread<T: Tx>(&self, state: &State<T>, message: &Delivery<'_>) -> bool {
         state.unread_by(message.flow().session) > 0 && state.unread() > self.unread_bytes_most
     }
@@ -117,7 +117,7 @@ impl<S: Space> Owner<S> {
         self.counters.refused_revoked += u64::from(reason == Reason::Revoked);
     }
 
-    /// Whether what a message asks for depends on the time: its region or its cookie ends.
+    /// Whether a message depends on the time, because its region or cookie ends in time.
     pub fn needs_time(&self, message: &Delivery<'_>) -> bool {
         match Word::unpack(message.op(), message.args) {
             Some(
@@ -135,7 +135,7 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    /// A flow is no more: nothing follows by it.
+    /// A flow has closed: nothing more comes by it.
     pub fn flow_closed(&mut self, flow: FlowId) {
         self.forget(flow);
         self.table.flow_closed(flow);
@@ -149,7 +149,7 @@ impl<S: Space> Owner<S> {
     }
 
     fn write(&mut self, flow: FlowId, place: Place, writing: Writing, payload: &[u8]) -> Result<(), Reason> {
-        // A write that its initiator gave up is followed by another one.
+        // The initiator gave up the write before this one.
         self.forget(flow);
         let begun = self.begin(place, writing, payload);
         let Writing { len, is_part, .. } = writing;
@@ -169,7 +169,7 @@ impl<S: Space> Owner<S> {
         begun.map(|_| ())
     }
 
-    /// A write of one message, which is answered.
+    /// A write in one message, which is answered.
     fn write_whole<T: Tx>(
         &mut self,
         state: &mut State<T>,
@@ -187,7 +187,7 @@ impl<S: Space> Owner<S> {
         Ok(())
     }
 
-    /// Checks all of a write, and stores its first bytes.
+    /// Checks the range of the whole write, and stores its first bytes.
     fn begin(
         &mut self,
         place: Place,
@@ -209,7 +209,7 @@ impl<S: Space> Owner<S> {
         Ok((grant, notice.map(|value| Notice { region: grant.region, at: grant.at, len, value })))
     }
 
-    /// A write is whole. It is counted if its region is.
+    /// A write is complete. It is tallied if its region is.
     fn end(&mut self, region: Option<RegionId>, is_part: bool, notice: Option<Notice>) {
         self.counters.writes += 1;
         self.notices.extend(notice);
@@ -218,7 +218,7 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    /// A message, or part of an operation, was carried out on a region that is counted, perhaps.
+    /// Tallies an operation, or a part of one, if its region is counted.
     #[cold]
     fn tally(&mut self, region: RegionId, access: Access, is_part: bool) {
         if !is_part && self.table.add(region, access) {
@@ -235,7 +235,7 @@ impl<S: Space> Owner<S> {
         });
         incoming.to = stored;
         if stored.is_err() && incoming.notice.take().is_some() {
-            // The rest goes back too, whatever is opened there.
+            // The rest of the write is refused too, even if a region is opened there meanwhile.
             self.notices_to_come = self.notices_to_come.saturating_sub(1);
         }
         let (is_whole, notice, is_part) = (incoming.rest.is_whole(), incoming.notice, incoming.is_part);
@@ -273,7 +273,7 @@ impl<S: Space> Owner<S> {
         Ok(())
     }
 
-    /// Tells a neighbour how to map what its credential is for.
+    /// Tells a neighbour how to map the memory of a credential.
     #[cold]
     fn attach<T: Tx>(
         &mut self,
@@ -310,7 +310,7 @@ impl<S: Space> Owner<S> {
             return Err(Reason::Unaligned);
         }
         let (grant, space) = self.table.check(place, operands as u64, Rights::ATOMIC)?;
-        // If the first word is aligned, all are.
+        // If the first word is aligned, so are the others.
         if !space.is_word(grant.at, bytes) {
             return Err(Reason::Unaligned);
         }
@@ -344,11 +344,11 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Answers a request; nobody waits for an answer to a one-way message.
+/// Answers a request. A one-way message gets no answer.
 fn answer<T: Tx>(state: &mut State<T>, message: &Delivery<'_>, mark: Mark, bytes: &[u8]) {
     if let Some(token) = message.take_reply() {
         let packed = Word::Bytes(mark).pack();
-        // It fails only if the peer is gone, and then nobody waits.
+        // Fails only if the peer is gone, and then nobody waits.
         let _ = state.reply(token, packed.op, packed.args(), bytes);
     }
 }

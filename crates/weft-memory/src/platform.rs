@@ -1,4 +1,4 @@
-//! What memory is.
+//! The memory that an engine works with, as traits.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ pub trait Space {
     /// them. False, and nothing was copied, if they are not all within it.
     fn write(&self, at: u64, bytes: &[u8]) -> bool;
 
-    /// Copies `len` bytes into it that another process has, from `skip` bytes behind an [`Origin`]: in any order, but the last aligned word
-    /// last, with release, when it is certain that the process still has them.
+    /// Copies `len` bytes of another process into it, from `skip` bytes behind an [`Origin`]. The order is free, except that the last
+    /// aligned word is stored last, with release, and only when it is certain that the process still has the bytes.
     ///
     /// # Errors
     /// Some bytes may have been copied then, but not the last word.
@@ -42,7 +42,7 @@ pub trait Space {
     /// Whether the word of 1, 2, 4 or 8 bytes there is within it and aligned.
     fn is_word(&self, at: u64, bytes: usize) -> bool;
 
-    /// Whether all these bytes can be changed. No for some bytes of memory that is within it only as far as something is mapped there.
+    /// Whether all these bytes can be changed. False if some of them lie in a part of the memory where nothing is mapped.
     fn can_be_changed(&self, at: u64, len: u64) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.len())
     }
@@ -51,20 +51,20 @@ pub trait Space {
     /// called more than once. `None` if there is [no such word](Space::is_word).
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64>;
 
-    /// Offers `len` bytes from `at` to a neighbour, which then can map them: a number by which they are withdrawn, and what
-    /// [`Reach::open`] needs there. `None` if that cannot be.
+    /// Offers `len` bytes from `at` to a neighbour, which can then map them. Returns a number to withdraw the offer by, and what
+    /// [`Reach::open`] needs there. `None` if that is not possible.
     fn offer(&self, at: u64, len: u64) -> Option<(u64, Vec<u8>)> {
         let _ = (at, len);
         None
     }
 
-    /// Withdraws offers by their numbers. When this returns nobody reads or writes the memory by them, nor by those that were
-    /// [let go](Space::let_go). May block, if a peer is stopped.
+    /// Withdraws offers by their numbers. When this returns, nobody reads or writes the memory through them or through offers that were
+    /// [let go](Space::let_go). May block if a peer is stopped.
     fn withdraw(&self, offers: &[u64]) {
         let _ = offers;
     }
 
-    /// Whether an offer has not ended. It ends also when the peer has done with it, and other offers need its place.
+    /// Whether an offer has not ended. It also ends when its peer no longer needs it and other offers need its place.
     fn is_offered(&self, offer: u64) -> bool {
         let _ = offer;
         true
@@ -76,11 +76,11 @@ pub trait Space {
     }
 }
 
-/// Memory of a neighbour that is mapped here. `T` is what it is read into.
+/// Memory of a neighbour that is mapped here. `T` is the type of the targets that it is read into.
 ///
 /// No call panics, whatever it is asked for.
 pub trait Reach<T>: Sized {
-    /// Maps what a process [offers](Space::offer). `None` if that cannot be, whatever it says. Does not block.
+    /// Maps the memory that a process [offers](Space::offer). `None` if that is not possible. The offer may be anything. Does not block.
     fn open(process: NonZeroU32, offer: &[u8]) -> Option<Self>;
 
     /// Whether the owner has not withdrawn it.
@@ -110,20 +110,20 @@ pub trait Reach<T>: Sized {
     /// If it was not changed, or perhaps not.
     fn update(&self, at: u64, bytes: usize, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, Missed>;
 
-    /// What ends its use from elsewhere.
+    /// A handle that ends its use from another thread.
     fn closer(&self) -> Closer;
 }
 
 /// Why an access to mapped memory was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missed {
-    /// It was not, for the owner has withdrawn the memory, or it is not within it.
+    /// The access was not made: the owner has withdrawn the memory, or the range is not within it.
     NotMade,
-    /// The owner has withdrawn the memory meanwhile.
+    /// The owner withdrew the memory during the access.
     Interrupted,
 }
 
-/// Ends the use of mapped memory from elsewhere: an access that begins later is not made.
+/// Ends the use of mapped memory from another thread: an access that begins later is not made.
 pub struct Closer(pub Box<dyn Close>);
 
 /// What a [`Closer`] does.
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Closer {
     }
 }
 
-/// There is no such memory: for platforms without neighbours.
+/// Memory that does not exist: for platforms without neighbours.
 #[derive(Debug)]
 pub enum NoReach {}
 
@@ -186,7 +186,7 @@ pub struct Pulled<'a> {
     pub process: NonZeroU32,
     /// Where its bytes are.
     pub origin: &'a Origin,
-    /// How many of them come before these.
+    /// How many bytes behind the origin they begin.
     pub skip: u64,
     /// How many are copied.
     pub len: usize,
@@ -203,7 +203,8 @@ pub enum NotPulled {
     Outside,
 }
 
-/// A word by which the owner that pulls sees that it reads what it was asked to: in the process that asked, as long as that keeps the bytes.
+/// A word in the process that asks for a pull. The owner reads it after the bytes: while it is unchanged, the asking process still has the
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Proof(Arc<AtomicU64>);
 
@@ -224,14 +225,15 @@ impl Proof {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are read from now on are not the write's.
+    /// Invalidates the proof: bytes that are read from now on are not the write's.
     pub(crate) fn set(&self, value: u64) {
-        // What the program does with the bytes comes behind this: whoever reads them and then still sees the old value has the old bytes.
+        // The program may change the bytes only after this store. So a process that reads the bytes, and then still reads the old value,
+        // has the old bytes.
         self.0.store(value, Ordering::SeqCst);
     }
 }
 
-/// Bytes that an operation sends: they stay as they are until it has sent them.
+/// Bytes that an operation sends. They do not change until it has sent them.
 pub trait Source {
     /// The bytes.
     fn bytes(&self) -> &[u8];
@@ -267,7 +269,7 @@ pub trait Platform {
     /// Memory of neighbours that is mapped here.
     type Reach: Reach<Self::Target> + std::fmt::Debug;
 
-    /// Told of each proof that is made, for platforms whose processes are not real.
+    /// Called for each proof that is made, for platforms whose processes are simulated.
     fn note_proof(proof: &Proof) {
         let _ = proof;
     }

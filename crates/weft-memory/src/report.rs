@@ -1,20 +1,20 @@
-//! What an endpoint for remote memory tells whoever looks at its process: never a key, a cookie or a secret.
+//! What an endpoint for remote memory reports to a process that inspects its own: never a key, a cookie or a secret.
 
 use crate::engine::{Counters, Engine};
 use crate::platform::{Platform, Space};
 use crate::table::Rights;
 
-/// Regions that are told one by one: the largest ones.
+/// Regions that are reported one by one, at most: the largest ones.
 pub const LARGEST_MOST: usize = 8;
 
-/// What an endpoint is at.
+/// The state of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Regions that are open.
     pub regions: usize,
     /// Bytes of these.
     pub bytes: u64,
-    /// Regions that were revoked, since the endpoint was made.
+    /// Regions that were revoked since the endpoint was made.
     pub revoked: u64,
     /// Cookies that are valid.
     pub cookies: usize,
@@ -33,7 +33,7 @@ pub struct Report {
 /// A region that is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionReport {
-    /// Its place in the table, which another region may have had before.
+    /// Its index in the table, which another region may have had before.
     pub index: u32,
     /// How many bytes it has.
     pub bytes: u64,
@@ -46,7 +46,7 @@ pub struct RegionReport {
 }
 
 impl<P: Platform> Engine<P> {
-    /// Writes what the endpoint is at over an older report. Takes as long with many regions as with few.
+    /// Writes the state of the endpoint over an older report. The cost does not depend on the number of regions.
     pub fn report_into(&self, report: &mut Report) {
         let table = self.table();
         let mut largest = std::mem::take(&mut report.largest);

@@ -1,4 +1,4 @@
-//! The regions and cookies of an endpoint: who may do what with which bytes.
+//! The regions and cookies of an endpoint, and the rights to them.
 
 use crate::direct::Mappable;
 use crate::offers::Offers;
@@ -15,13 +15,13 @@ use weft_core::FlowId;
 use weft_wire::memory::{Credential, Place, RegionHandle, Secret};
 use weft_wire::Reason;
 
-/// Revoked regions and cookies that are remembered as such, of each kind. What was revoked before them is as if it had never been.
+/// Revoked regions and cookies that are remembered as revoked, of each kind. Older ones count as never having existed.
 const REMEMBERED: usize = 1024;
 
-/// With so many offers of a region, those are looked for that have ended. A window of weft's has 255 at a time.
+/// At this number of offers of a region, those that have ended are removed. A window of weft's has at most 255 at a time.
 const OFFERS_KEPT: usize = 256;
 
-/// What is allowed.
+/// The operations that a key or cookie allows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rights {
     /// Reads.
@@ -42,13 +42,13 @@ impl Rights {
     /// Atomic operations alone.
     pub const ATOMIC: Rights = Rights { read: false, write: false, atomic: true };
 
-    /// Whether these are among them.
+    /// Whether all of `other` are among them.
     #[must_use]
     pub const fn contain(self, other: Rights) -> bool {
         (self.read || !other.read) && (self.write || !other.write) && (self.atomic || !other.atomic)
     }
 
-    /// What both have.
+    /// The rights that both have.
     #[must_use]
     pub const fn and(self, other: Rights) -> Rights {
         Rights { read: self.read && other.read, write: self.write && other.write, atomic: self.atomic && other.atomic }
@@ -59,28 +59,28 @@ impl Rights {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RegionId {
     index: u32,
-    /// How many regions had the place before.
+    /// How many regions had this index before.
     life: u32,
 }
 
-/// Bits of a handle that are the region's place, which begin with 1. The others tell how many had the place before.
+/// Low bits of a handle, which hold the region's index. The others count the regions that had the index before.
 const HANDLE_BITS: u32 = 20;
 
 impl RegionId {
-    /// The handle; `None` if the place is too high.
+    /// The handle. `None` if the index is too high.
     fn handle(self) -> Option<RegionHandle> {
         let place = self.index.checked_add(1).filter(|place| *place < 1 << HANDLE_BITS)?;
         Some(RegionHandle(self.life << HANDLE_BITS | place))
     }
 
-    /// Its place in the endpoint's table, which another region may have had before.
+    /// Its index in the endpoint's table, which another region may have had before.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 }
 
-/// A part of a region: what a cookie is for, or one of a list.
+/// A part of a region: the range of a cookie, or one entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// Its first byte.
@@ -89,16 +89,16 @@ pub struct Part {
     pub len: u64,
 }
 
-/// A bearer capability: whoever has it may use the part of a region that it was made for (CLAN's RDMA cookie).
+/// A bearer capability: a process that has it may use the part of a region that it was made for (CLAN's RDMA cookie).
 ///
-/// It is printed as `weftc1:` and base64url; [`Cookie::from_str`] reads that. `Debug` does not tell its secret.
+/// It is printed as `weftc1:` and base64url, which [`Cookie::from_str`] reads. `Debug` does not print its secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Cookie {
     index: u32,
     secret: Secret,
 }
 
-/// A text that is no cookie.
+/// The text is not a cookie.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a cookie: a cookie is {PREFIX} and 27 letters, digits, - or _")]
 pub struct CookieError;
@@ -120,7 +120,7 @@ impl Cookie {
         bytes
     }
 
-    /// What was handed on as bytes.
+    /// The cookie of bytes that were handed on.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Cookie::BYTES]) -> Cookie {
         let (index, secret) = bytes.split_at(4);
@@ -181,14 +181,14 @@ pub enum RegionError {
     /// The part is not within the region.
     #[error("outside: the part is not within the region")]
     Outside,
-    /// The cookie is to have rights that its region has not.
+    /// The cookie asks for rights that its region does not have.
     #[error("no such right: a cookie has no right that its region has not")]
     NoRight,
 }
 
 weft_wire::debug_says_display!(RegionError);
 
-/// What was checked: bytes of a region.
+/// The result of a check: a range of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The region.
@@ -206,7 +206,7 @@ impl Grant {
     }
 }
 
-/// Numbered places of regions or cookies. What was revoked keeps its place for a while, so that it can be told from what never was.
+/// Indexed slots for regions or cookies. A revoked entry keeps its slot for a while, so that it can be told from one that never existed.
 #[derive(Debug)]
 struct Places<V> {
     places: Vec<V>,
@@ -224,7 +224,7 @@ impl<V> Places<V> {
         self.places.len() - self.free.len()
     }
 
-    /// The place that what was revoked longest ago had, if so much is remembered that it may go. An error if all places are taken.
+    /// The slot of the entry that was revoked longest ago, if enough revoked ones are remembered. An error if all slots are in use.
     fn reuse(&mut self) -> Result<Option<u32>, RegionError> {
         match (self.live() < self.most, self.free.len() > REMEMBERED) {
             (false, _) => Err(RegionError::TooMany),
@@ -241,19 +241,19 @@ impl<V> Places<V> {
 
 #[derive(Debug)]
 struct Region<S> {
-    /// How many had the place before.
+    /// How many regions had this slot before.
     life: u32,
     key: u64,
     rights: Rights,
-    /// `None`: it was revoked.
+    /// `None` after it was revoked.
     space: Option<S>,
     /// When it is to be revoked, if it is.
     end: Option<Duration>,
-    /// Where offsets begin for those that name it by its key.
+    /// Where offsets by its key begin.
     key_base: u64,
-    /// The same for those that name it by its handle; `None` if nobody may.
+    /// Where offsets by its handle begin. `None` if its handle may not be used.
     handle_base: Option<u64>,
-    /// Where operations on it are counted. Empty for most.
+    /// Where operations on it are counted. Empty for most regions.
     tallies: Vec<Tally>,
 }
 
@@ -268,7 +268,7 @@ struct Narrow {
     end: Option<Duration>,
 }
 
-/// What ends in time, by its place.
+/// A region or cookie that ends in time, by its index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Ends {
     Region(u32),
@@ -279,22 +279,22 @@ enum Ends {
 #[derive(Debug)]
 pub struct Table<S> {
     regions: Places<Region<S>>,
-    /// By key: the region that has it, or that had it last and is remembered.
+    /// By key: the region that has it, or the last one that had it and is remembered.
     by_key: BTreeMap<u64, u32>,
-    /// The open regions by their bytes.
+    /// The open regions, by size.
     by_size: BTreeSet<(u64, u32)>,
-    /// The sum of these.
+    /// The sum of their bytes.
     bytes: u128,
     revoked: u64,
     cookies: Places<Narrow>,
     /// Open regions and cookies that end in time, the next one first.
     ends: BTreeSet<(Duration, Ends)>,
-    /// What neighbours map.
+    /// Offers to neighbours.
     offers: Offers,
 }
 
 impl<S: Space> Table<S> {
-    /// A table without regions, for so many regions and cookies.
+    /// A table without regions, with bounds for regions and cookies.
     #[must_use]
     pub fn new(regions_most: usize, cookies_most: usize) -> Table<S> {
         Table {
@@ -383,8 +383,8 @@ impl<S: Space> Table<S> {
         u32::try_from(self.offers.of_region(region)).unwrap_or(u32::MAX)
     }
 
-    /// Offers what a credential is for to the neighbour at the other end of a flow, if there is one there. `None` if it cannot be mapped,
-    /// or ends in time: an access that is carried out here is never late. `None` too if operations on it are counted.
+    /// Offers the memory of a credential to the neighbour at the other end of a flow, if there is one. `None` if the memory cannot be
+    /// mapped. Also `None` if it ends in time or operations on it are counted: then the owner must carry out each operation.
     ///
     /// # Errors
     /// If the credential is not good.
@@ -409,7 +409,7 @@ impl<S: Space> Table<S> {
         Ok(Some(Mappable { rights, base, offer }))
     }
 
-    /// A peer is gone that may have mapped regions.
+    /// A peer is gone, and with it any mappings that it had.
     pub(crate) fn flow_closed(&mut self, flow: FlowId) {
         for (region, tickets) in self.offers.take_flow(flow) {
             if let Some(space) = self.space(region) {
@@ -418,7 +418,7 @@ impl<S: Space> Table<S> {
         }
     }
 
-    /// Ends the offers for a region that is still there.
+    /// Ends the offers for a region that stays open.
     fn withdraw(&mut self, id: RegionId) {
         let tickets = self.offers.take_region(id);
         if let Some(space) = self.space(id) {
@@ -448,7 +448,7 @@ impl<S: Space> Table<S> {
     /// Makes a cookie for a part of a region. `secret` is random.
     ///
     /// # Errors
-    /// If the region was revoked, the part is not in it or the rights are not its, or there are too many cookies.
+    /// If the region was revoked or lacks the part or the rights, or there are too many cookies.
     pub fn cookie(&mut self, id: RegionId, part: Part, rights: Rights, secret: Secret) -> Result<Cookie, RegionError> {
         let (region, space) = self.region(id).ok_or(RegionError::Revoked)?;
         if part.at.checked_add(part.len).is_none_or(|end| end > space.len()) {
@@ -495,7 +495,7 @@ impl<S: Space> Table<S> {
         Some(space)
     }
 
-    /// Revokes a cookie. False if there is none like it. Blocks as [`Table::revoke`] does.
+    /// Revokes a cookie. False if it does not exist. Blocks as [`Table::revoke`] does.
     pub fn revoke_cookie(&mut self, cookie: Cookie) -> bool {
         let narrow = self.cookies.places.get(cookie.index as usize);
         let is_there = narrow.is_some_and(|narrow| !narrow.is_revoked && is_same(&narrow.secret, &cookie.secret));
@@ -515,31 +515,31 @@ impl<S: Space> Table<S> {
         self.cookies.free.push_back(index);
     }
 
-    /// Opens a region under its handle too, to those that may use its key, and returns the handle. Offsets of accesses by it count from
-    /// `base`: with the region's address they are addresses. A later call sets another base. `None` if the region was revoked, or there
-    /// are so many regions that its place has no handle (2^20 - 1 have one).
+    /// Opens a region under its handle too, to those that may use its key, and returns the handle. Offsets by the handle count from `base`:
+    /// pass the region's address to make them addresses. A later call sets another base. `None` if the region was revoked, or its index is
+    /// too high for a handle (2^20 - 1 indexes have one).
     ///
-    /// A handle is of one region until 4,096 others had its place in the table, each of which is kept free while 1,024 others are revoked.
+    /// A handle is reused only after its index had 4,096 more regions. A freed index rests until 1,024 other regions were revoked.
     pub fn handle(&mut self, id: RegionId, base: u64) -> Option<RegionHandle> {
         let region = self.regions.places.get_mut(id.index as usize);
         let region = region.filter(|region| region.life == id.life && region.space.is_some())?;
         let handle = id.handle()?;
         let before = region.handle_base.replace(base);
         if before.is_some_and(|before| before != base) {
-            // Neighbours count from the old one.
+            // Neighbours that map it count from the old base.
             self.withdraw(id);
         }
         Some(handle)
     }
 
-    /// Sets from where offsets of accesses by a region's key count: with the region's address they are addresses. It is 0 before. False if
-    /// the region was revoked.
+    /// Sets where offsets by a region's key count from: pass the region's address to make them addresses. It is 0 at first. False if the
+    /// region was revoked.
     pub fn count_from(&mut self, id: RegionId, base: u64) -> bool {
         let region = self.regions.places.get_mut(id.index as usize);
         let region = region.filter(|region| region.life == id.life && region.space.is_some());
         let Some(region) = region else { return false };
         if std::mem::replace(&mut region.key_base, base) != base {
-            // Neighbours count from the old one.
+            // Neighbours that map it count from the old base.
             self.withdraw(id);
         }
         true
@@ -547,9 +547,9 @@ impl<S: Space> Table<S> {
 
     // ---- tallies
 
-    /// Counts operations on a region from now on, beside where they are counted already. False if the region was revoked.
+    /// Counts operations on a region from now on, in addition to earlier tallies. False if the region was revoked.
     ///
-    /// All of them are carried out here then: neighbours no longer map the region. Blocks as [`Table::revoke`] does.
+    /// From then on the owner carries out all of them: neighbours no longer map the region. Blocks as [`Table::revoke`] does.
     pub fn count(&mut self, id: RegionId, tally: Tally) -> bool {
         let region = self.regions.places.get_mut(id.index as usize);
         let region = region.filter(|region| region.life == id.life && region.space.is_some());
@@ -559,7 +559,7 @@ impl<S: Space> Table<S> {
         true
     }
 
-    /// An operation on a region has ended. Whether it is counted somewhere.
+    /// Counts an operation on a region that has ended. True if the region has a tally.
     pub(crate) fn add(&self, id: RegionId, access: Access) -> bool {
         let Some((region, _)) = self.region(id) else { return false };
         region.tallies.iter().for_each(|tally| tally.add(access));
@@ -568,8 +568,8 @@ impl<S: Space> Table<S> {
 
     // ---- ends in time
 
-    /// Sets when a region is to be revoked by [`Table::expire`]: a time since whatever moment the caller counts from, or never. Replaces
-    /// what was set before. False if it was revoked.
+    /// Sets when [`Table::expire`] revokes a region: a time on the caller's clock, or never. Replaces an earlier end. False if the region
+    /// was revoked.
     pub fn set_end(&mut self, id: RegionId, end: Option<Duration>) -> bool {
         let region = self.regions.places.get_mut(id.index as usize);
         let Some(region) = region.filter(|region| region.life == id.life && region.space.is_some()) else {
@@ -583,7 +583,7 @@ impl<S: Space> Table<S> {
         true
     }
 
-    /// The same for a cookie.
+    /// Sets when [`Table::expire`] revokes a cookie.
     pub fn set_cookie_end(&mut self, cookie: Cookie, end: Option<Duration>) -> bool {
         let narrow = self.cookies.places.get_mut(cookie.index as usize);
         let Some(narrow) = narrow.filter(|n| !n.is_revoked && is_same(&n.secret, &cookie.secret)) else { return false };
@@ -607,11 +607,11 @@ impl<S: Space> Table<S> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Revokes what has ended by now. Returns how many regions and cookies that were.
+    /// Revokes what has ended by now. Returns the number of regions and cookies.
     pub fn expire(&mut self, now: Duration) -> usize {
         let mut expired = 0;
         while let Some(&(_, what)) = self.ends.first().filter(|(end, _)| *end <= now) {
-            // Whatever it is, it goes.
+            // Whatever it names, remove the entry.
             self.ends.pop_first();
             match what {
                 Ends::Cookie(index) => self.end_cookie(index),
@@ -625,7 +625,7 @@ impl<S: Space> Table<S> {
         expired
     }
 
-    /// Whether what this credential names ends in time, so that an access by it needs to know the time.
+    /// Whether the region or cookie of this credential ends in time, so that an access by it needs the time.
     pub fn is_timed(&self, by: Credential) -> bool {
         if self.ends.is_empty() {
             return false;
@@ -640,7 +640,7 @@ impl<S: Space> Table<S> {
         }
     }
 
-    /// Whether an operation that needs this right may have `len` bytes at a place, and which they are.
+    /// Checks that an operation that needs this right may use `len` bytes at a place. Returns their range and memory.
     ///
     /// # Errors
     /// Why not.
@@ -676,7 +676,7 @@ impl<S: Space> Table<S> {
         self.space(id).ok_or(Reason::Revoked)
     }
 
-    /// The place in the table of the region of a credential, if it is good.
+    /// The index in the table of the region that a credential names, if it is valid.
     pub fn place_of(&self, by: Credential) -> Option<u32> {
         self.find(by).ok().map(|(region, ..)| region.index)
     }
@@ -687,8 +687,8 @@ impl<S: Space> Table<S> {
         !self.ends.is_empty()
     }
 
-    /// The memory of a region that is open under a key, and where in it a place is, if so many bytes there may be written and nobody counts
-    /// that. If not, [`Table::check`] says why.
+    /// The memory of a region that is open under a key, and the offset in it of a place, if `len` bytes there may be written and no tally
+    /// counts that. Otherwise [`Table::check`] says why not.
     #[inline]
     pub fn writable(&self, key: u64, at: u64, len: u64) -> Option<(&S, u64)> {
         let region = self.regions.places.get(*self.by_key.get(&key)? as usize)?;
@@ -709,7 +709,7 @@ impl<S: Space> Table<S> {
                 let index = (handle & ((1 << HANDLE_BITS) - 1)).checked_sub(1).ok_or(Reason::NoRegion)?;
                 let region = self.regions.places.get(index as usize).filter(|region| region.handle_base.is_some());
                 let region = region.ok_or(Reason::NoRegion)?;
-                // A region that was revoked counts as the next one of its place.
+                // The revocation has already counted the next region of this slot.
                 let is_open = region.space.is_some();
                 let life = if is_open { region.life } else { region.life.wrapping_sub(1) };
                 match (life << HANDLE_BITS == handle >> HANDLE_BITS << HANDLE_BITS, is_open) {
@@ -730,7 +730,7 @@ impl<S: Space> Table<S> {
     }
 }
 
-/// Compares secrets in a time that tells nothing of them.
+/// Compares secrets in constant time.
 fn is_same(one: &Secret, other: &Secret) -> bool {
     constant_time_eq_16(one, other)
 }

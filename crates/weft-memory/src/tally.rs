@@ -1,10 +1,10 @@
-//! Tallies: numbers that grow with each operation of a peer on a region, for programs that wait for so many of them and not for notices.
+//! Tallies: numbers that grow with each operation of a peer on a region. For programs that wait for a number of operations, not for
+//! notices.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Where a region's owner counts the operations of peers on it. Each number may be read and set by any thread at any time, and several
-/// regions may share one.
+/// Where a region's owner counts peers' operations on it. Any thread may read and set each number at any time, and regions may share one.
 ///
 /// An operation counts once, when all of it is carried out. One that is refused does not count; a list counts with its last part. (libfabric's counters of remote
 /// accesses, `FI_RMA_EVENT`.)
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Tally {
     /// Reads.
     pub reads: Option<Arc<AtomicU64>>,
-    /// Writes, and atomic operations whose old values nobody wants.
+    /// Writes, and atomic operations that return no old values.
     pub writes: Option<Arc<AtomicU64>>,
     /// Atomic operations that return old values.
     pub fetches: Option<Arc<AtomicU64>>,

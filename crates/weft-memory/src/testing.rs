@@ -16,12 +16,12 @@ use weft_wire::path::{Peek, Rx, Tx};
 use weft_wire::setup::Open;
 use weft_wire::{BundleId, EndpointId, Epoch, Head, HostAddress, Key, Kind, Name, Reason, Uid, MAX_ARGS};
 
-/// Bytes that several hold.
+/// Bytes that can be shared.
 #[derive(Clone, Debug)]
 pub struct Bytes(Rc<RefCell<Vec<u8>>>);
 
 impl Bytes {
-    /// So many zeros.
+    /// `len` zeros.
     #[must_use]
     pub fn new(len: usize) -> Bytes {
         Bytes(Rc::new(RefCell::new(vec![0; len])))
@@ -77,7 +77,7 @@ impl Space for Bytes {
     }
 }
 
-/// Regions of [`Bytes`], operations with vectors.
+/// Regions of [`Bytes`], operations with vectors as buffers.
 #[derive(Debug)]
 pub enum Plain {}
 
@@ -88,8 +88,8 @@ impl Platform for Plain {
     type Reach = NoReach;
 }
 
-/// A peer that has a session with an owner, and says whatever `input` says. Panics if it reaches a byte that it may not reach; for fuzzing
-/// and for tests with random input.
+/// Plays a peer that has a session with an owner, and sends it whatever `input` says. Panics if the peer reaches a byte that it may not
+/// reach. For fuzzing and for tests with random input.
 ///
 /// The input is a list of steps: a byte that says what the step is, then what it needs. What is missing is zero.
 pub fn attack(input: &[u8]) {
@@ -115,7 +115,7 @@ pub fn attack(input: &[u8]) {
     owner.check();
 }
 
-/// Bytes that are taken one after the other.
+/// Bytes that are consumed in order.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -129,7 +129,7 @@ impl<'a> Input<'a> {
         (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte().unwrap_or(0)))
     }
 
-    /// A number that is likely near a bound.
+    /// A number that is likely to be near a bound.
     fn offset(&mut self) -> u64 {
         match self.byte().unwrap_or(0) % 4 {
             0 => self.number(8),
@@ -143,7 +143,7 @@ impl<'a> Input<'a> {
         (0..len).map(|_| self.number(4) as u32).collect()
     }
 
-    /// A payload: of the input's bytes, or long and of one byte.
+    /// A payload: from the input's bytes, or a long one that repeats one byte.
     fn rest_of_a_record(&mut self) -> &'a [u8] {
         let most = match self.byte().unwrap_or(0) {
             len @ 0..=127 => usize::from(len),
@@ -154,7 +154,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Where a pull's bytes are, likely so that it can be carried out.
+    /// Where a pull's bytes are: likely values with which it can be carried out.
     fn origin(&mut self, owner: &Attacked) -> [u8; Origin::BYTES] {
         let proof = &owner.proof;
         let mut origin =
@@ -206,25 +206,25 @@ impl<'a> Input<'a> {
 
 /// Bytes of each of its regions.
 const BYTES: usize = 200;
-/// What the attacker may write by a cookie.
+/// The range that the attacker may write by a cookie.
 const PART: std::ops::Range<usize> = 64..128;
 const LINES: u32 = 1 << 12;
 
-/// An owner, and the ends of the paths that an attacker has.
+/// An owner, and the attacker's ends of their paths.
 struct Attacked {
     core: Bundle<MemRx, MemTx, NoBells>,
     engine: Engine<Plain>,
     tx: MemTx,
     rx: MemRx,
-    /// Open to everything, to reads alone, and to writes by a cookie for a part.
+    /// One open to everything, one to reads alone, and one to writes by a cookie for a part.
     spaces: [Bytes; 3],
     open: RegionId,
     cookie: Cookie,
     revoked: Cookie,
-    /// Of the region that is open to reads alone.
+    /// The handle of the region that is open to reads alone.
     handle: RegionHandle,
     free: u32,
-    /// What the attacker has to be pulled.
+    /// The bytes that the attacker offers to be pulled.
     shown: Shown,
     proof: Proof,
 }
@@ -306,7 +306,7 @@ impl Attacked {
     fn push_head(&mut self, head: Head, args: &[u32], payload: &[u8]) {
         if self.tx.push(head, args, payload).is_err() {
             self.poll();
-            // An owner that has cut the attacker off takes no more.
+            // Fails if the owner has cut the attacker off.
             let _ = self.tx.push(head, args, payload);
         }
     }
@@ -327,7 +327,7 @@ impl Attacked {
         self.check();
     }
 
-    /// What nobody may write is as it was.
+    /// Checks that memory which the attacker may not write is unchanged.
     fn check(&self) {
         let [_, read_only, partly] = &self.spaces;
         assert!(read_only.all().iter().all(|byte| *byte == 0), "what may only be read was written");
@@ -337,7 +337,7 @@ impl Attacked {
     }
 }
 
-/// A bundle's only client.
+/// The only client of a bundle.
 struct Only<'a>(&'a mut Engine<Plain>);
 
 impl Sink<MemTx> for Only<'_> {

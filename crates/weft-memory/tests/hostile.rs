@@ -1,4 +1,4 @@
-//! A peer that says whatever it likes to an owner of regions. The fuzzer does the same for longer: `fuzz/targets/memory.rs`.
+//! A hostile peer that sends arbitrary messages to an owner of regions. The fuzzer does the same for longer: `fuzz/targets/memory.rs`.
 
 use proptest::prelude::*;
 use weft_memory::testing::attack;

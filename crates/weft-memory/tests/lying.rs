@@ -1,4 +1,4 @@
-//! An owner that answers as it likes: the operation fails as a whole, nothing is written outside of its room, and the next one goes well.
+//! An owner that gives false answers: the operation fails as a whole, nothing is written outside its target, and the next one succeeds.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use weft_wire::{BundleId, Certainty, EndpointId, Epoch, Head, HostAddress, Key, 
 /// How one request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
-    /// As it is to be.
+    /// Correctly.
     Truth,
     /// With so many bytes.
     Bytes(usize),
@@ -24,7 +24,7 @@ enum Answer {
     Operation(u32),
 }
 
-/// An initiator, and the ends of the paths that the owner has.
+/// An initiator, and the owner's ends of their paths.
 struct Asking {
     core: Bundle<MemRx, MemTx, NoBells>,
     engine: Engine<Plain>,
@@ -37,7 +37,7 @@ fn named(epoch: u64) -> Name {
     Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE }
 }
 
-/// A bundle's only client.
+/// The only client of a bundle.
 struct Only<'a>(&'a mut Engine<Plain>);
 
 impl Sink<MemTx> for Only<'_> {
@@ -81,7 +81,7 @@ impl Asking {
         self.core.poll(1024, &mut Only(&mut self.engine));
     }
 
-    /// Reads, and has the owner answer the first requests by `answers` and the others truly.
+    /// Reads. The owner gives `answers` to the first requests, and correct answers to the others.
     fn read(&mut self, len: usize, answers: &[Answer]) -> Completion<Plain> {
         let place = Place::new(RegionKey(1), 5);
         self.engine.try_read(self.core.state_mut(), 0, place, vec![0; len], 9).expect("room");
@@ -145,7 +145,7 @@ fn a_true_owner_is_believed_and_a_short_answer_is_found() {
     assert_eq!(asking.engine.pending(0), 0);
 }
 
-/// Operations of all kinds that have one request each, and one of which much is under way and more is to be sent.
+/// Operations of every kind with one request each, and one that has much under way and more to send.
 fn post_all(asking: &mut Asking) -> u64 {
     let (engine, state) = (&mut asking.engine, asking.core.state_mut());
     let place = Place::new(RegionKey(1), 0);
@@ -159,7 +159,7 @@ fn post_all(asking: &mut Asking) -> u64 {
     4
 }
 
-/// An answer ends a request. If it fits nothing it is not known which one, and nobody must wait for that.
+/// An answer ends one request. If it fits none, nobody knows which one it ended, and no operation may wait for it.
 #[test]
 fn what_waits_for_an_owner_ends_when_an_answer_fits_nothing() {
     let mut asking = Asking::new();

@@ -1,5 +1,5 @@
-//! Writes whose bytes the owner reads in the initiator's memory: in order with all others, checked for each piece, and sent after all
-//! where they cannot be read.
+//! Pulls: the owner reads the bytes in the initiator's memory. They keep the order with all other writes, each piece is checked, and bytes
+//! that cannot be read are sent instead.
 
 use proptest::prelude::*;
 use std::num::NonZeroU32;
@@ -61,7 +61,7 @@ impl Side {
         let mut core = Bundle::new(NoBells, weft_core::Settings::default());
         let name = Name { epoch: Epoch(epoch), endpoint: EndpointId(1), uid: Uid(1), address: HostAddress::NONE };
         let endpoint = core.state_mut().add_endpoint(name, Key(1));
-        // What can be mapped need not be pulled.
+        // Memory that can be mapped is not pulled.
         let engine = Engine::new(endpoint, Settings { is_direct: false, ..Settings::default() });
         engine.attach(core.state_mut());
         Side { core, engine, endpoint, name, session: None }
@@ -231,7 +231,7 @@ fn bytes_that_cannot_be_read_are_sent_in_their_turn() {
         let mut pair = Pair::new();
         allow_pulls(allowed);
         for n in 0..3 {
-            // Later ones lie over earlier ones.
+            // Later writes overlap earlier ones.
             pair.initiator.write(Write::to(at(1000 * n)).with_notice(n), contents(n as u8, MIB), n);
         }
         pair.initiator.write(Write::to(at(2500)), contents(77, 8), 3);
@@ -247,7 +247,7 @@ fn bytes_that_cannot_be_read_are_sent_in_their_turn() {
         let notices: Vec<u64> =
             std::iter::from_fn(|| pair.owner.engine.next_notice().map(|notice| notice.value)).collect();
         assert_eq!(notices, [0, 1, 2]);
-        // It is remembered: nothing is asked for in vain.
+        // The refusal is remembered: no further pull is tried.
         allow_pulls(u64::MAX);
         pair.initiator.write(Write::to(at(0)), contents(5, MIB), 4);
         pair.settle();
@@ -258,7 +258,7 @@ fn bytes_that_cannot_be_read_are_sent_in_their_turn() {
     }
 }
 
-/// Revokes in the middle of a pull. `planted`: the revocation returns before it holds.
+/// Revokes in the middle of a pull. `planted`: with a deliberate bug, a revocation that returns before it takes effect.
 fn revoke_in_the_middle(pieces: u64, planted: bool) {
     let mut pair = Pair::new();
     pair.initiator.write(Write::to(at(0)).with_notice(1), contents(3, MIB), 1);
@@ -326,13 +326,13 @@ fn an_initiator_that_dies_leaves_a_whole_owner() {
     let Pair { mut owner, initiator, space, .. } = pair;
     let endpoint = initiator.name;
     drop(initiator);
-    // Its memory is gone before the owner hears of it.
+    // Its memory is gone before the owner learns of its death.
     (0..5).for_each(|_| _ = owner.poll());
     let all = space.all();
     assert!(all[..64] == contents(3, 64) && all[MIB - 8..MIB] == [0; 8], "the last word was never stored");
     owner.lose();
     assert_eq!((owner.engine.next_notice(), owner.engine.counters().writes), (None, 0));
-    // The next one is served.
+    // The next initiator is served.
     let mut initiator = Side::new(3);
     assert_ne!(initiator.name, endpoint);
     initiator.name.epoch = Epoch(3);
@@ -344,7 +344,7 @@ fn an_initiator_that_dies_leaves_a_whole_owner() {
     assert_eq!(pair.owner.engine.next_notice().map(|notice| notice.value), Some(2));
 }
 
-/// The initiator loses the owner, which does not know it yet: what it reads from then on counts for nothing.
+/// The initiator loses the owner, which does not know it yet: whatever the owner reads from then on is not stored as the write.
 #[test]
 fn bytes_that_were_given_up_are_not_taken_for_a_write() {
     let mut pair = Pair::new();
@@ -361,7 +361,7 @@ fn bytes_that_were_given_up_are_not_taken_for_a_write() {
     assert_eq!(pair.owner.engine.next_notice(), None);
 }
 
-/// A peer has few pulls open at a time, and the owner holds it to that.
+/// A peer may have only a few pulls open at a time, and the owner enforces that.
 #[test]
 fn a_peer_has_four_pulls_open_at_most() {
     let mut pair = Pair::new();
@@ -375,7 +375,7 @@ fn a_peer_has_four_pulls_open_at_most() {
     assert!(pair.space.all()[..MIB] == contents(8, MIB));
 }
 
-/// Two peers: while one has a long write pulled, the other's words are carried out.
+/// Two peers: while the owner pulls a long write of one, it carries out the short ones of the other.
 #[test]
 fn a_long_pull_has_nobody_else_wait() {
     let mut pair = Pair::new();
@@ -426,7 +426,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is posted, and whenever the kernel refuses: the region ends as if all had been carried out in order.
+    /// Whatever is posted, and whenever the kernel refuses: in the end the region is as if all operations had been carried out in order.
     #[test]
     fn operations_are_carried_out_in_the_order_in_which_they_were_posted(steps in steps()) {
         let mut pair = Pair::new();
@@ -469,7 +469,7 @@ proptest! {
     }
 }
 
-/// The ends of the paths of a peer that says whatever it likes.
+/// A hostile peer's ends of the paths.
 struct Liar {
     tx: MemTx,
     rx: MemRx,
@@ -499,7 +499,7 @@ impl Liar {
     }
 }
 
-/// The owner holds peers to it, and says what it does not carry out.
+/// The owner enforces the bound, and answers each pull that it does not carry out.
 #[test]
 fn more_pulls_than_a_peer_may_have_open_are_refused() {
     let mut pair = Pair::apart();
@@ -510,7 +510,7 @@ fn more_pulls_than_a_peer_may_have_open_are_refused() {
     for slot in 0..32 {
         let mark = Mark { operation: slot, piece: 0 };
         let word = Word::Pull { place: at(0), len: MIB as u64, notice: Some(1), mark, is_part: false };
-        // The last ones are none at all.
+        // The last requests are malformed.
         let payload = if slot < 30 { &origin[..] } else { &origin[1..] };
         liar.push(Head { slot: slot as u16, ..Head::new(Kind::Request) }, word, payload);
     }
@@ -532,7 +532,7 @@ fn more_pulls_than_a_peer_may_have_open_are_refused() {
     assert_eq!(pair.owner.engine.next_notice(), None);
 }
 
-/// An owner that lies about pulls ends what waits for it with a violation, and no operation twice.
+/// An owner that lies about pulls: its session ends with a violation, and no operation ends twice.
 #[test]
 fn ends_of_pulls_that_are_none_are_not_believed() {
     let mut side = Side::new(2);
@@ -551,12 +551,12 @@ fn ends_of_pulls_that_are_none_are_not_believed() {
     let other = Mark { operation: mark.operation + 1, piece: 0 };
     liar.push(reply, Word::Pulled(other, PullEnd::Unreadable { is_partly: false }), &[]);
     (0..10).for_each(|_| _ = side.poll());
-    // It is not known which request it ended, so all that wait for this owner end.
+    // It is unknown which request the answer ended, so all that wait for this owner end.
     for context in [0, 1] {
         let end = side.engine.next_completion().expect("it is given up");
         assert_eq!((end.context, end.outcome), (context, failed(Reason::Violation, Certainty::Unknown)));
     }
-    // The one behind them leaves, and ends with the session.
+    // The operation behind them leaves, and ends with the session.
     assert!(liar.take().iter().any(|(head, _)| head.kind == Kind::Request || head.kind == Kind::Send));
     assert_eq!(side.engine.pending(0), 1);
     side.lose();
@@ -565,12 +565,12 @@ fn ends_of_pulls_that_are_none_are_not_believed() {
     assert_eq!(side.engine.pending_in_all(), 0);
 }
 
-/// Short writes have a way of their own; they end as all others do, whatever goes on at either side.
+/// Short writes take a path of their own. They end like all others, whatever else goes on at either side.
 #[test]
 fn short_writes_end_once_and_what_is_behind_them_goes_on() {
     let mut pair = Pair::new();
     for ends in [false, true] {
-        // Something of the initiator's own that ends in time changes nothing.
+        // A region of the initiator's own that ends in time changes nothing.
         let own = pair.initiator.engine.table_mut().open(9, Rights::ALL, Bytes::new(8)).expect("new");
         let end = ends.then(|| std::time::Duration::from_secs(1));
         pair.initiator.engine.table_mut().set_end(own, end);

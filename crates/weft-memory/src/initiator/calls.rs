@@ -1,4 +1,4 @@
-//! The calls that post operations, and what they are given.
+//! The calls that post operations, and their arguments.
 
 use super::operation::{Kind, Posting};
 use crate::engine::{Engine, PostError};
@@ -12,14 +12,14 @@ use weft_wire::path::Tx;
 pub struct Write {
     /// Where to.
     pub place: Place,
-    /// What the owner's program is to be told when all bytes are stored.
+    /// A value for the owner's program, delivered with a notice when all bytes are stored.
     pub notice: Option<u64>,
-    /// One more completion says when the source is free.
+    /// Whether one more completion says when the source is free.
     pub tells_when_free: bool,
 }
 
 impl Write {
-    /// To a place, without a notice, with one completion.
+    /// A write to a place, without a notice, with one completion.
     #[must_use]
     pub fn to(place: Place) -> Write {
         Write { place, notice: None, tells_when_free: false }
@@ -43,18 +43,18 @@ impl Write {
 pub struct Change {
     /// The first word.
     pub place: Place,
-    /// What is done to each.
+    /// What is done to each word.
     pub atomic: Atomic,
-    /// What the words are.
+    /// The type of the words.
     pub of: Type,
 }
 
-/// What an atomic operation needs beside its operands.
+/// The optional arguments of an atomic operation.
 #[derive(Debug)]
 pub struct Fetch<'a, T> {
-    /// Second operands, as many as first ones; for operations that have none, nothing.
+    /// The second operands, as many as there are first ones. Empty for operations that take none.
     pub second: &'a [u8],
-    /// Where the old values go; none are sent without it.
+    /// Where the old values go. Without it none are sent.
     pub old: Option<T>,
 }
 
@@ -79,7 +79,7 @@ impl<P: Platform> Engine<P> {
         }
     }
 
-    /// Posts an operation for which [`Engine::may_post`] has found room.
+    /// Posts an operation that [`Engine::may_post`] has admitted.
     fn post_admitted<T: Tx>(&mut self, state: &mut State<T>, to: u32, context: u64, kind: Kind<P::Source, P::Target>) {
         let (initiator, done) = self.parts();
         initiator.post(state, done, Posting::new(to, context), kind);

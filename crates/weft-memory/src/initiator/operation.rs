@@ -1,4 +1,4 @@
-//! An operation that was posted, and what is known of it.
+//! An operation that was posted, and its state.
 
 use super::calls::{Change, Fetch, Write};
 use super::ANSWER_KEPT;
@@ -12,13 +12,13 @@ use weft_wire::memory::{Credential, Place};
 
 #[derive(Debug)]
 pub(crate) enum Kind<S, T> {
-    /// The bytes of a run of a list are the list's.
+    /// The source is `None` in a run of a list: the list has the bytes.
     Write { write: Write, source: Option<S>, len: usize },
-    /// The room of a run of a list is the list's.
+    /// The target is `None` in a run of a list: the list has the room.
     Read { place: Place, target: Option<T>, len: usize },
-    /// The operands of a piece lie together, first and second ones.
+    /// The operands of each piece lie together, first operands before second ones.
     Atomic { change: Change, operands: Vec<u8>, len: usize, old: Option<T> },
-    /// What the credential is for is to be mapped here.
+    /// A request to map the memory of a credential here.
     Attach { by: Credential },
 }
 
@@ -72,10 +72,10 @@ impl Posting {
     }
 }
 
-/// What few operations have.
+/// What only few operations have.
 #[derive(Debug)]
 pub(crate) enum Special {
-    /// It is a run of a list, which has the buffers, and tells how all of it ended.
+    /// It is a run of a list. The list has the buffers, and tells the end of the whole.
     Run(Run),
     /// A call waits for its end.
     Call(Ticket),
@@ -89,25 +89,25 @@ pub(super) struct Operation<P: Platform> {
     pub context: u64,
     pub to: u32,
     pub is_fenced: bool,
-    /// `None` for most, which so stay small.
+    /// `None` for most operations, which keeps them small.
     pub special: Option<Box<Special>>,
-    /// The number of the flush that it is before.
+    /// The number of the next flush posted after it.
     pub flush: u32,
-    /// Tells it from those that had its place before.
+    /// Distinguishes it from earlier operations in the same slot.
     pub serial: u32,
     /// The flow by which its pieces were sent, once one was.
     pub by: Option<FlowId>,
     pub kind: Kind<P::Source, P::Target>,
-    /// What became of its pieces.
+    /// The state of its pieces.
     pub pieces: Sum,
-    /// Pieces that were answered: replies come in the order of their requests.
+    /// Pieces that were answered. Replies come in the order of their requests.
     pub answered: u32,
-    /// The owner was told to read it, and has not answered.
+    /// Whether the owner was asked to read its bytes and has not answered.
     pub is_pulled: bool,
 }
 
 impl<P: Platform> Operation<P> {
-    /// Bytes at the owner's.
+    /// Bytes in the owner's region.
     pub fn len(&self) -> usize {
         match &self.kind {
             Kind::Write { len, .. } | Kind::Read { len, .. } | Kind::Atomic { len, .. } => *len,
@@ -115,7 +115,7 @@ impl<P: Platform> Operation<P> {
         }
     }
 
-    /// Bytes that the owner may have to keep for the answer to a piece, if it has one with bytes.
+    /// Bytes that the owner may have to keep for the answer to a piece. `None` if the answer has no bytes.
     #[inline(always)]
     pub fn answer_bytes(&self, piece: u32) -> Option<usize> {
         match &self.kind {
@@ -134,7 +134,7 @@ impl<P: Platform> Operation<P> {
     }
 }
 
-/// The operands of the word at an offset, which lie as [`Kind::change`] has put them.
+/// The operands of the word at an offset, laid out by [`Kind::change`].
 pub(crate) fn operands(together: &[u8], len: usize, has_second: bool, at: usize, bytes: usize) -> (u64, u64) {
     let piece = Piece::numbered((at / PIECE) as u32, len);
     let begin = if has_second { piece.at.saturating_mul(2) } else { piece.at };

@@ -1,7 +1,7 @@
-//! Long writes to a process of this host that can be trusted with memory: it is told where the bytes are, and reads them there.
+//! Pulls: long writes to a trusted process of this host, which is told where the bytes are and reads them there itself.
 //!
-//! Pulls are carried out one after the other, and what is no pull waits until those before it have ended. So a write whose bytes the
-//! other process cannot read can be sent after all, in its turn.
+//! Pulls are carried out one after the other, and any other operation waits until the pulls before it have ended. So a write whose bytes
+//! the owner cannot read can still be sent in its turn.
 
 use super::{tell_free, Done, Initiator, Kind, Operation};
 use crate::lists::Lists;
@@ -14,19 +14,19 @@ use weft_wire::memory::{Mark, Origin, PullEnd, Word};
 use weft_wire::path::Tx;
 use weft_wire::{Certainty, Reason};
 
-/// Bytes from which on a write is pulled. `docs/design/memory.md` says what that costs and gains.
+/// A write of at least so many bytes is pulled. `docs/design/memory.md` says what that costs and gains.
 pub(super) const PULL_LEAST: usize = 64 << 10;
 
-/// What is known of pulls by a destination, beside how many there are.
+/// The state of pulls by a destination, apart from their number.
 #[derive(Debug, Default)]
 pub(super) struct Lending {
-    /// A flow by which nothing is pulled any more.
+    /// A flow whose owner cannot read this process's memory: nothing more is pulled by it.
     unreadable: Option<FlowId>,
-    /// What the owner sees as long as the bytes are there.
+    /// The owner reads this word to check that the bytes are still there.
     proof: Option<Withdrawn>,
 }
 
-/// A proof that is none any more when this is dropped.
+/// A proof that becomes invalid when this is dropped.
 #[derive(Debug)]
 struct Withdrawn(Proof);
 
@@ -38,17 +38,17 @@ impl Drop for Withdrawn {
 
 /// What became of the first operation of a queue.
 pub(super) enum Pull {
-    /// It is to be sent.
+    /// Send it.
     No,
     /// The owner is told to read it.
     Asked,
-    /// It waits, for room or until pulls before it have ended.
+    /// It waits for room, or for earlier pulls to end.
     Waits,
-    /// It cannot be asked for.
+    /// It cannot be posted at all.
     Never(Reason),
 }
 
-/// Where the bytes of a write are that may be pulled.
+/// The address of the bytes of a write, if they may be pulled.
 fn address<P: Platform>(lists: &Lists<P>, operation: &Operation<P>) -> Option<u64> {
     if operation.len() < PULL_LEAST {
         return None;
@@ -61,7 +61,7 @@ fn address<P: Platform>(lists: &Lists<P>, operation: &Operation<P>) -> Option<u6
 }
 
 impl<P: Platform> Initiator<P> {
-    /// Has the owner read the first operation of a queue, of which nothing has left, if it is long and the owner can.
+    /// Asks the owner to read the first operation of a queue, if the operation is long, none of it has left and the owner can read it.
     #[cold]
     #[inline(never)]
     pub(super) fn pull<T: Tx>(&mut self, state: &mut State<T>, to: u32, index: usize) -> Pull {
@@ -83,7 +83,7 @@ impl<P: Platform> Initiator<P> {
         }
         let (serial, len) = (operation.serial, *len);
         let proof = queue.lending.proof.get_or_insert_with(|| {
-            // Another process that gets the number of this one has another epoch, or none.
+            // A later process with the same process number has another epoch, or none.
             let epoch = state.name(endpoint).map_or(1, |name| name.epoch.0);
             let proof = Proof::new(epoch.wrapping_add(u64::from(serial) << 1) | 1);
             P::note_proof(&proof);
@@ -112,7 +112,7 @@ impl<P: Platform> Initiator<P> {
         }
     }
 
-    /// A pull has ended, so says its owner.
+    /// An owner says that a pull has ended.
     ///
     /// # Errors
     /// If it had none.
@@ -126,7 +126,7 @@ impl<P: Platform> Initiator<P> {
         let index = mark.operation as usize;
         let operation = self.operations.get_mut(index).filter(|o| o.is_pulled).ok_or(Reason::NoHandler)?;
         let to = operation.to;
-        // Another peer could say anything.
+        // A peer could name an operation that was sent to another one.
         if operation.by != Some(by) {
             return Err(Reason::NoHandler);
         }
@@ -142,7 +142,7 @@ impl<P: Platform> Initiator<P> {
                 operation.pieces.start_again(is_partly);
                 operation.by = None;
                 queue.lending.unreadable = Some(by);
-                // In its turn: behind those that were put back before, and before what was posted later.
+                // In its turn: behind those that were put back earlier, and before what was posted later.
                 let (serial, len) = (operation.serial, operation.len());
                 queue.departures.post_before(index, len, |&other| {
                     let other = self.operations.get(other).map_or(serial, |operation| operation.serial);
@@ -159,8 +159,8 @@ impl<P: Platform> Initiator<P> {
         Ok(())
     }
 
-    /// An owner gave an answer that fits nothing. It may have been for any request, so no other answer of it is waited for: all that was
-    /// sent by that flow ends.
+    /// An owner's answer fits no request. Any request could be the one that it answered, so none of them can count on an answer: all
+    /// operations sent by that flow end.
     #[cold]
     pub fn reply_fits_nothing<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, by: FlowId) {
         let sent = self.operations.iter().filter(|(_, operation)| operation.by == Some(by));
@@ -172,13 +172,13 @@ impl<P: Platform> Initiator<P> {
             let queue = self.queues.get_mut(to as usize);
             if let (Some(operation), Some(queue)) = (self.operations.get_mut(index), queue) {
                 if std::mem::take(&mut operation.is_pulled) {
-                    // What the owner reads from now on it takes for nothing.
+                    // If the owner still reads, it discards what it gets from now on.
                     (queue.pulls, queue.lending.proof) = (queue.pulls.saturating_sub(1), None);
                 }
                 if queue.answers.of == Some(by.session) {
                     queue.answers.give_back(state, usize::MAX);
                 }
-                // No end of a part is waited for.
+                // No end of a piece is expected any more.
                 operation.pieces.start_again(true);
                 operation.pieces.fail(failure.reason);
             }
@@ -200,7 +200,7 @@ impl<P: Platform> Initiator<P> {
         let Some(queue) = self.queues.get_mut(operation.to as usize) else { return };
         queue.pulls = queue.pulls.saturating_sub(1);
         if message.certainty == Certainty::Unknown {
-            // The owner may be at it. What it reads from now on it takes for nothing.
+            // The owner may be reading. It discards what it gets from now on.
             queue.lending.proof = None;
         }
     }

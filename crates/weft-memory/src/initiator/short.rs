@@ -1,4 +1,4 @@
-//! Short writes that are likely waited for, in as few steps as there can be: at most one to each destination, which is no entry among
+//! Short writes that the program likely waits for, in as few steps as possible. There is at most one to each destination, kept apart from
 //! the other operations.
 
 use super::{Done, Initiator, Write};
@@ -9,8 +9,8 @@ use weft_core::{Delivery, FlowId, Outgoing, Returned, State};
 use weft_wire::memory::{Credential, Mark, ShortWrite};
 use weft_wire::path::{Tx, SMALL_MOST};
 
-/// Tells the mark of a short write, whose other bits are its destination: an operation's number is below `u32::MAX / 2`, and so is a
-/// destination's.
+/// Marks a short write, with its destination in the other bits. It cannot be taken for an operation's number: these, like destinations, are
+/// below `u32::MAX / 2`.
 const SHORT: u32 = 1 << 31;
 
 /// A write that has left in one request.
@@ -18,15 +18,15 @@ const SHORT: u32 = 1 << 31;
 pub(super) struct Short<S> {
     context: u64,
     source: S,
-    /// The number of the flush that it is before.
+    /// The number of the next flush posted after it.
     flush: u32,
     /// The flow by which it was sent.
     by: Option<FlowId>,
 }
 
 impl<P: Platform> Initiator<P> {
-    /// Posts a write of a few bytes as a request, if nothing else is under way to the destination. Gives the source back if this is not
-    /// the way for it; nothing was changed then.
+    /// Posts a write of a few bytes as a request, if nothing else is under way to the destination. Otherwise gives the source back, with
+    /// nothing changed.
     #[inline(always)]
     pub fn post_short<T: Tx>(
         &mut self,
@@ -62,7 +62,7 @@ impl<P: Platform> Initiator<P> {
         Ok(())
     }
 
-    /// Ends a short write, if this is the answer to one. False if not, and nothing was changed.
+    /// Ends a short write, if the message answers one. Otherwise false, with nothing changed.
     #[inline(always)]
     pub fn end_short<T: Tx>(
         &mut self,
@@ -75,7 +75,7 @@ impl<P: Platform> Initiator<P> {
         if mark.operation & SHORT == 0 || !message.payload.is_empty() {
             return false;
         }
-        // Another peer could say anything.
+        // A peer could name a write that was sent to another one.
         let short = self.shorts.get_mut(to as usize);
         let short = short.and_then(|place| place.take_if(|short| short.by == Some(message.flow())));
         let Some(Short { context, source, flush, .. }) = short else { return false };
@@ -99,7 +99,7 @@ impl<P: Platform> Initiator<P> {
         true
     }
 
-    /// A short write has ended: what waits for that goes on.
+    /// A short write has ended: flushes and operations behind it go on.
     #[cold]
     #[inline(never)]
     fn go_on_behind<T: Tx>(&mut self, state: &mut State<T>, done: &mut Done<P>, to: u32, flush: u32) {
@@ -107,7 +107,7 @@ impl<P: Platform> Initiator<P> {
         self.send(state, done, to);
     }
 
-    /// Ends the short writes that were sent by a flow, whose answers are not waited for. Returns their destinations.
+    /// Fails the short writes that were sent by a flow and will get no answer. Returns their destinations.
     #[cold]
     pub(super) fn fail_shorts(&mut self, done: &mut Done<P>, by: FlowId, failure: Failure) -> Vec<u32> {
         let mut failed = Vec::new();
@@ -130,7 +130,7 @@ impl<P: Platform> Initiator<P> {
         to
     }
 
-    /// Ends a short write that came back. False if the mark is none of one.
+    /// Ends a short write that came back. False if the mark belongs to no short write.
     #[cold]
     pub(super) fn short_came_back<T: Tx>(
         &mut self,

@@ -1,7 +1,7 @@
-//! Writes whose bytes the owner reads in the memory of the process that asks.
+//! Pulls: writes whose bytes the owner reads in the memory of the process that asks.
 //!
-//! A pull is carried out in pieces, one piece in a poll, and the pulls of a flow one after the other. The credential is looked up again for
-//! each piece, so that nothing lands behind a revocation.
+//! A pull is carried out in pieces, one in each poll, and the pulls of a flow one after the other. The credential is looked up again for
+//! each piece, so that nothing is stored after a revocation.
 
 use super::{Owner, Writing, PULLS_MOST};
 use crate::engine::Notice;
@@ -14,10 +14,10 @@ use weft_wire::memory::{Credential, Mark, Origin, Place, PullEnd, Word};
 use weft_wire::path::Tx;
 use weft_wire::Reason;
 
-/// Bytes of a piece: so long a peer can have all others wait.
+/// Bytes of a piece. Bounds the time for which one peer can keep the others waiting.
 const PIECE: u64 = 256 << 10;
 
-/// A write that is not whole.
+/// A pull that is not complete.
 #[derive(Debug)]
 struct Pull {
     token: ReplyToken,
@@ -37,11 +37,11 @@ struct Pull {
 /// Pulls that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    /// By flow, [`PULLS_MOST`] at most of each. None is empty.
+    /// By flow, at most [`PULLS_MOST`] of each. No queue is empty.
     flows: BTreeMap<FlowId, VecDeque<Pull>>,
-    /// The flows that have some, the next one first.
+    /// The flows that have pulls, the next one first.
     turns: VecDeque<FlowId>,
-    /// Flows whose bytes could not be read once. What is asked for by them later is not read either, so that it is not before its time.
+    /// Flows whose bytes were unreadable once. Later pulls by them are not read either, so that none overtakes an earlier one.
     unreadable: BTreeSet<FlowId>,
 }
 
@@ -53,7 +53,7 @@ impl Pulls {
 }
 
 impl<S: Space> Owner<S> {
-    /// Takes up a write whose bytes are to be read, if all of it may be written.
+    /// Accepts a write whose bytes are to be read, if all of it may be written.
     pub(super) fn take_up<T: Tx>(
         &mut self,
         state: &mut State<T>,
@@ -63,7 +63,7 @@ impl<S: Space> Owner<S> {
         mark: Mark,
     ) -> Result<(), Reason> {
         let flow = message.flow();
-        // A write that its initiator gave up is followed by another one.
+        // The initiator gave up the write before this one.
         self.forget(flow);
         let origin = Origin::from_bytes(message.payload).filter(|_| len > 0).ok_or(Reason::Violation)?;
         let (grant, _) = self.table.check(place, len, Rights::WRITE)?;
@@ -92,12 +92,12 @@ impl<S: Space> Owner<S> {
         Ok(())
     }
 
-    /// Carries out one piece of one flow's oldest pull. Returns the number of pieces.
+    /// Carries out one piece of one flow's oldest pull. Returns the number of pieces done.
     pub fn go_on<T: Tx>(&mut self, state: &mut State<T>) -> u32 {
         let Some(flow) = self.pulls.turns.pop_front() else { return 0 };
         let Some(mut pull) = self.pulls.flows.get_mut(&flow).and_then(VecDeque::pop_front) else { return 0 };
         if !state.is_open(&pull.token) {
-            // The process may be gone, and its number another one's.
+            // The process may be gone, and its number may belong to another one.
             self.put_back(flow, pull);
             self.drop_pulls(flow);
             return 1;
@@ -166,7 +166,7 @@ impl<S: Space> Owner<S> {
         answer(state, pull.token, pull.mark, end);
     }
 
-    /// Nothing comes by a flow any more, and nobody waits for what came.
+    /// A flow has closed: nobody waits for its pulls.
     pub(super) fn flow_of_pulls_closed(&mut self, flow: FlowId) {
         self.pulls.unreadable.remove(&flow);
         if self.pulls.flows.contains_key(&flow) {
@@ -181,7 +181,7 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    /// The endpoint is freed: whoever waits is told.
+    /// The endpoint is freed: tells the peers that wait.
     pub fn close<T: Tx>(&mut self, state: &mut State<T>) {
         let Pulls { flows, .. } = std::mem::take(&mut self.pulls);
         for pull in flows.into_values().flatten() {
@@ -190,13 +190,13 @@ impl<S: Space> Owner<S> {
         }
     }
 
-    /// Whether the time is to be known before [`Owner::go_on`].
+    /// Whether [`Owner::go_on`] needs the time.
     pub fn pulls_need_time(&self) -> bool {
         !self.pulls.is_empty()
     }
 }
 
-/// It fails only if the peer is gone, and then nobody waits.
+/// Fails only if the peer is gone, and then nobody waits.
 fn answer<T: Tx>(state: &mut State<T>, token: ReplyToken, mark: Mark, end: PullEnd) {
     let packed = Word::Pulled(mark, end).pack();
     let _ = state.reply(token, packed.op, packed.args(), &[]);

@@ -1,4 +1,4 @@
-//! Short writes that are waited for, in as few steps as there can be.
+//! Short writes that their initiator waits for, in as few steps as possible.
 
 use super::{answer, Owner};
 use crate::platform::Space;
@@ -7,7 +7,7 @@ use weft_wire::memory::{Mark, ShortWrite};
 use weft_wire::path::Tx;
 
 impl<S: Space> Owner<S> {
-    /// Carries out a write of one message without a notice, and answers it. False if it is to be refused, and nothing was changed.
+    /// Carries out a write of one message without a notice, and answers it. False, with nothing changed, if it is to be refused.
     #[inline(always)]
     pub fn write_short<T: Tx>(&mut self, state: &mut State<T>, message: &Delivery<'_>, write: ShortWrite) -> bool {
         let ShortWrite { key, at, len, mark } = write;

@@ -152,14 +152,14 @@ fn what_has_ended_is_revoked_and_nothing_else() {
     assert_eq!((table.expire(Duration::MAX), table.next_end()), (1, None));
     assert_eq!(state(&table, Credential::Key(2)), Some(Reason::Revoked));
     assert_eq!(state(&table, Credential::Key(1)), None);
-    // A region revoked by hand has no end any more, and neither have its cookies. A region that has gone gets no end.
+    // A region revoked by hand no longer has an end, and neither do its cookies. A revoked region gets no end.
     assert!(table.set_end(regions[0], time(7)) && table.set_cookie_end(cookies[2], time(8)));
     assert!(table.is_timed(cookies[2].into()));
     table.revoke(regions[0]);
     assert_eq!((table.next_end(), table.expire(Duration::MAX)), (None, 0));
     assert!(!table.set_end(regions[0], time(1)) && !table.set_cookie_end(cookies[2], time(1)));
     assert_eq!(table.regions().count(), 1);
-    // A region takes cookies with it that would end later.
+    // A region that ends takes with it cookies that would end later.
     let cookie = table.cookie(regions[2], part, ALL, [7; 16]).expect("room");
     assert!(table.set_cookie_end(cookie, time(20)) && table.set_end(regions[2], time(10)));
     assert_eq!((table.expire(Duration::from_secs(15)), table.next_end(), table.cookies()), (1, None, 0));

@@ -1,4 +1,4 @@
-//! Memory of processes that are not real: what one of them shows, the others can pull.
+//! Memory of simulated processes: bytes that one of them shows can be pulled by the others.
 
 use super::Bytes;
 use crate::platform::{NoReach, NotPulled, Platform, Proof, Pulled, Source};
@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 thread_local! {
-    /// By address. What is no more there cannot be read.
+    /// By address. Bytes that were dropped cannot be read.
     static SHOWN: RefCell<BTreeMap<u64, Weak<Vec<u8>>>> = const { RefCell::new(BTreeMap::new()) };
     static PROOFS: RefCell<BTreeMap<u64, Proof>> = const { RefCell::new(BTreeMap::new()) };
-    /// Pulls that are still allowed.
+    /// Pulls that may still succeed.
     static ALLOWED: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// From now on this thread may pull so many times; further pulls fail as if the kernel refused them. [`u64::MAX`] is for ever.
+/// Lets this thread's next `times` pulls succeed. Further ones fail as if the kernel refused them. [`u64::MAX`] removes the limit.
 pub fn allow_pulls(times: u64) {
     ALLOWED.set(times);
 }
 
-/// Bytes that another process can pull, as long as one of the clones is there.
+/// Bytes that another process can pull, as long as one of the clones exists.
 #[derive(Clone, Debug)]
 pub struct Shown(Rc<Vec<u8>>);
 
@@ -27,7 +27,7 @@ impl From<Vec<u8>> for Shown {
     fn from(bytes: Vec<u8>) -> Shown {
         let shown = Shown(Rc::new(bytes));
         SHOWN.with_borrow_mut(|all| {
-            // Where others were before.
+            // Forgets dropped bytes, whose addresses may be used again.
             all.retain(|_, bytes| bytes.strong_count() > 0);
             all.insert(shown.at(), Rc::downgrade(&shown.0))
         });
@@ -51,7 +51,7 @@ impl Source for Shown {
     }
 }
 
-/// Regions of [`Bytes`], operations with [`Shown`] bytes and vectors.
+/// Regions of [`Bytes`], operations with [`Shown`] bytes as sources and vectors as targets.
 #[derive(Debug)]
 pub enum Showing {}
 
