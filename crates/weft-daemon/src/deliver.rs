@@ -1,4 +1,4 @@
-//! What is stored in the receive rings of programs: records, and words about lines.
+//! Delivery into the receive rings of programs: records, and control words about lines.
 
 use crate::engine::{refused, Engine, Fate};
 use crate::lines::{Line, LineRef, Marks, Needs, Peer, TO_OPEN};
@@ -17,9 +17,9 @@ use weft_wire::{Head, HeadWords, Name};
 /// Why a record was not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotNow {
-    /// Its ring or its area is full, or others wait.
+    /// Its ring or its area is full, or earlier lines wait for room.
     Full,
-    /// There is no such endpoint any more.
+    /// The endpoint no longer exists.
     Gone,
 }
 
@@ -27,12 +27,12 @@ pub(crate) enum NotNow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     pub attachment: u32,
-    /// In the sender's file. Not used if they lie in the descriptor.
+    /// The offset in the sender's file. Unused if the contents lie in the descriptor.
     pub at: usize,
 }
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// Hands a record to the program at the other end of a line. `is_ready`: it goes ahead of those that wait for room.
+    /// Hands a record to the program at the other end of a line. With `is_ready` it goes ahead of lines that wait for room.
     #[inline(always)]
     pub(crate) fn deliver(
         &mut self,
@@ -54,7 +54,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(())
     }
 
-    /// The same for a record that needs more than a look: because its contents lie in the area, or there may be no room.
+    /// The slow path of [`Engine::deliver`]: the contents lie in the area, or there may be no room.
     #[inline(never)]
     fn deliver_long(
         &mut self,
@@ -83,7 +83,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(())
     }
 
-    /// The same for a record of another host.
+    /// Delivers a record of another host.
     pub(crate) fn deliver_far(
         &mut self,
         to: LineRef,
@@ -119,7 +119,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(())
     }
 
-    /// A record was stored for an endpoint: its bell is rung at the end of the visit, or before another one's.
+    /// A record was stored for an endpoint. Its bell is rung at the end of the visit, or before a record is stored for another endpoint.
     #[inline(always)]
     fn note_delivery(&mut self, attachment: u32, part: u32, head: HeadWords) {
         self.counters.copied += contents_bytes(head) as u64;
@@ -130,7 +130,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Rings the bell that waits for the end of a visit.
+    /// Rings the bell that was put off until the end of the visit.
     #[inline]
     pub(crate) fn ring_bell(&mut self) {
         if let Some((attachment, part)) = self.bell.take() {
@@ -138,7 +138,8 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Whether an endpoint can take a record now. It needs no frame for that: what comes by the loop goes into its program's memory.
+    /// Whether an endpoint can take a record now. It needs no frame for that: a record of this host goes straight into its program's
+    /// memory.
     #[inline(always)]
     fn have_room_for(&mut self, id: RowId, head: HeadWords, is_ready: bool) -> Result<(), NotNow> {
         let row = self.rows.get_mut(id).ok_or(NotNow::Gone)?;
@@ -161,7 +162,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Sets a part's bell, and has its program woken if it sleeps.
+    /// Sets the bell of a part, and notes a wake if its program sleeps.
     pub(crate) fn ring(&mut self, index: u32, part: u32) {
         let Some(attachment) = self.attachments.get_mut(index as usize) else { return };
         attachment.segment.ring(TO_PROGRAM, part);
@@ -188,7 +189,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.ring(line.attachment, part);
     }
 
-    /// Stores a word about a line, without contents. False if there is no room.
+    /// Stores a control word about a line, without contents. False if there is no room.
     fn say(&mut self, line: LineRef, said: Said) -> bool {
         let Some(attachment) = self.attachments.get_mut(line.attachment as usize) else { return true };
         let Some(entry) = attachment.lines.get_mut(line.line) else { return true };
@@ -207,7 +208,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         true
     }
 
-    /// Says what is to be said of a line. What finds no room is said when there is some.
+    /// Tells a program all that is owed to it about a line. What finds no room is told later.
     pub(crate) fn tell(&mut self, line: LineRef) {
         if !self.tell_now(line) {
             let Some(entry) = self.line_mut(line) else { return };
@@ -221,7 +222,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// The same; false if there was no room for all of it.
+    /// Tells a program what is owed to it about a line. False if there was no room for all of it.
     fn tell_now(&mut self, line: LineRef) -> bool {
         loop {
             let Some(entry) = self.line_mut(line) else { return true };
@@ -259,7 +260,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Looks whether an endpoint's ring has room, and uses it: for what is to be said to its program, and then for lines that wait.
+    /// Checks whether an endpoint's ring has room, and uses it: first for what its program is owed, then for lines that wait.
     pub(crate) fn look_for_room(&mut self, id: RowId) -> u32 {
         let Some(row) = self.rows.get_mut(id) else { return 0 };
         if !row.has_stalled && !row.waits_for_room && !self.owing.contains_key(&id) {
@@ -274,7 +275,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         let work = self.tell_owing(id, attachment) + self.wake_stalled(id);
         let Some(row) = self.rows.get_mut(id) else { return work };
         if row.waits_for_room && !row.has_stalled && row.has_room_for(row.come_needs) {
-            // If it is not enough, the visit says so again.
+            // If there is not enough room, the visit sets these again.
             (row.waits_for_room, row.come_needs) = (false, Needs::default());
             self.rouse(id);
         }
@@ -283,7 +284,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         if row.has_stalled || row.waits_for_room || self.owing.contains_key(&id) {
             self.block(id);
         } else if let Some(found) = self.attachments.get(attachment as usize).filter(|_| !comes) {
-            // Otherwise the visit that follows says whether there was enough room.
+            // Otherwise the visit that follows determines whether there was enough room.
             found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 0);
         }
         work
@@ -292,7 +293,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
     fn tell_owing(&mut self, id: RowId, attachment: u32) -> u32 {
         let mut work = 0;
         while let Some(line) = self.owing.get_mut(&id).and_then(VecDeque::pop_front) {
-            // Taken from the list before, because a line that is told its end may be forgotten by that.
+            // Removed from the list first, because telling a line its end may make the engine forget it.
             let owed = LineRef { attachment, line };
             if let Some(entry) = self.line_mut(owed) {
                 entry.marks.clear(Marks::IS_LISTED);
@@ -310,7 +311,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// Tells lines that wait that there is room: as many as there is room for, the first ones first.
+    /// Tells waiting lines that there is room, in order, as many as there is room for.
     fn wake_stalled(&mut self, id: RowId) -> u32 {
         if self.rows.get(id).is_none_or(|row| !row.has_stalled) {
             return 0;
@@ -352,7 +353,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// A line's records find no room at an endpoint: it waits, behind those that wait already.
+    /// A line's records find no room at an endpoint: it waits behind the lines that wait already.
     pub(crate) fn stall(&mut self, line: LineRef, at: RowId, needs: Needs) {
         self.counters.refused += 1;
         let Some(entry) = self.line_mut(line) else { return };
@@ -373,7 +374,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.block(at);
     }
 
-    /// A program has taken records of a line up to a place: its peer is told, unless something else tells it soon.
+    /// A program has taken records of a line up to a place. Tells its peer, unless another message will do so soon.
     pub(crate) fn note_got(&mut self, line: LineRef, is_explicit: bool) {
         let Some(entry) = self.line_mut(line) else { return };
         let (got, Peer::Line(peer)) = (entry.got, entry.peer) else { return };
@@ -385,11 +386,11 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// What became of the records in an endpoint's receive ring that its program has not taken, by line. Reads the ring again: what the
-    /// program has written there since says something of records for this program alone.
+    /// The fate of the records in an endpoint's receive ring that its program has not taken, by line. Reads the ring again: whatever the
+    /// program has written there since concerns only records for itself.
     pub(crate) fn fates(&mut self, id: RowId) -> BTreeMap<u32, Fate> {
         let mut fates: BTreeMap<u32, Fate> = BTreeMap::new();
-        // There is nothing to read if the program took all, or never got anything.
+        // Nothing to read if the program took all, or never got anything.
         let Some(row) = self.rows.get(id).filter(|row| row.received_known < row.received) else { return fates };
         let Some(found) = self.attachments.get(row.attachment as usize) else { return fates };
         let cursor = |which| found.segment.cursor(row.part.here(which));
@@ -413,8 +414,8 @@ impl<S: Segment, L: Link> Engine<S, L> {
     }
 }
 
-/// Stores the descriptor of a record in the receive ring of an endpoint, which has a place: its contents lie in the descriptor, or at `at` in
-/// the area.
+/// Stores the descriptor of a record in the receive ring of an endpoint, where there is room. The contents lie in the descriptor, or at
+/// `at` in the area.
 #[inline(always)]
 fn store(
     segment: &impl Segment,
@@ -429,14 +430,14 @@ fn store(
     line.marks.clear(Marks::OWES_TAKEN);
     let descriptor = Descriptor { line: LineId(number), taken: line.taken, at, said: Said::Record(head) };
     let [first, second, third, fourth, ..] = descriptor.words(lap_at(row.received, row.part.sizes.ring_order));
-    // The contents that lie in the descriptor go over as they are.
+    // Contents that lie in the descriptor are copied as they are.
     let [.., a, b, c, d] = *words;
     segment.publish(row.part.received(row.received), &[first, second, third, fourth, a, b, c, d]);
     row.received += 1;
 }
 
 impl Row {
-    /// Whether the receive ring has a place, and the receive area so many units.
+    /// Whether the receive ring has a free place, and the receive area `needed` free units.
     #[inline(always)]
     pub fn has_room(&self, needed: u32) -> bool {
         self.room() > 0 && (needed == 0 || self.has_area(needed))
@@ -458,7 +459,7 @@ impl Row {
         end - self.area_known <= u64::from(self.part.sizes.area_units())
     }
 
-    /// Where the next units lie, and the end of the area in use then: they do not go over its end.
+    /// The beginning of the next units, which do not wrap, and the end of the used area after them.
     fn place_in_area(&self, needed: u32) -> (u32, u64) {
         let units = u64::from(self.part.sizes.area_units());
         let at = self.area % units;
@@ -466,14 +467,14 @@ impl Row {
         (((at + skipped) % units) as u32, self.area + skipped + u64::from(needed))
     }
 
-    /// Gives out room for so many bytes, which there is.
+    /// Allocates units for `bytes` bytes, for which there is room.
     fn give_area(&mut self, bytes: usize) -> u32 {
         let (at, end) = self.place_in_area(units(bytes));
         self.area = end;
         at
     }
 
-    /// Looks how far the program has read. False if it says what cannot be.
+    /// Reads how far the program has read. False if its answer is impossible.
     pub fn look_for_room(&mut self, segment: &impl Segment) -> bool {
         let taken = segment.cursor(self.part.here(Cursor::Taken));
         let read = segment.cursor(self.part.here(Cursor::Read));

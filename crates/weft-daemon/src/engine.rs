@@ -1,4 +1,4 @@
-//! The engine: what is attached, and what a turn does.
+//! The engine: its attachments, and its turn.
 
 use crate::far::Far;
 use crate::frames::{Frames, Policy};
@@ -17,37 +17,37 @@ use weft_wire::descriptor::{Place, Said};
 use weft_wire::segment::{Part, Segment, PAGE, PARTS, SYSTEM, TO_DAEMON};
 use weft_wire::{EndpointId, Epoch, HostAddress, Name, Reason, Uid};
 
-/// Words of bells that are looked at in a turn, of each attachment.
+/// Words of bells that are read in a turn, for each attachment.
 const BELLS: u32 = 64;
 
-/// Endpoints with a full ring that are looked at in a turn.
+/// Endpoints with a full ring that are checked in a turn.
 const BLOCKED: usize = 64;
 
 /// The largest weight.
 const WEIGHT_MOST: u32 = 64;
 
-/// How an engine is set.
+/// Settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Frames.
     pub frames: u32,
-    /// How an endpoint is chosen that gives its frame to another one.
+    /// Which resident endpoint gives up its frame to another.
     pub policy: Policy,
-    /// Whether a program may write to an endpoint that is not resident. Without, for experiments, an endpoint without a frame becomes resident
-    /// when its program rings, and the program is to wait for [`Engine::is_resident`] before it writes. The engine cannot make it wait.
+    /// Whether a program may write to an endpoint that is not resident. If not (for experiments), an endpoint becomes resident when its
+    /// program rings, and the program must wait for [`Engine::is_resident`] before it writes. The engine cannot enforce that.
     pub has_writable_state: bool,
-    /// What there is for all users.
+    /// Bounds for all users together.
     pub limits: Limits,
-    /// What each user may do in a second.
+    /// Rates for each user.
     pub rates: Rates,
-    /// Whether the first 16 KiB of each line that other hosts have not taken do not count. Most lines need no more; but many of them need much
-    /// memory together.
+    /// Whether each line's first 16 KiB that other hosts have not taken are free of the quota. Most lines need no more, but many lines that
+    /// use it need much memory together.
     pub has_free_chunk: bool,
-    /// Bytes that are kept of streams that have ended, of all hosts together. Of a stream for which there is no room nothing is kept.
+    /// Bytes that are kept of streams that have ended, for all hosts together. If the rest of a stream does not fit, all of it is dropped.
     pub last_most: u64,
     /// The address in the names of programs.
     pub address: HostAddress,
-    /// For what is drawn by lot.
+    /// Seed of the random generator.
     pub seed: u64,
 }
 
@@ -67,10 +67,10 @@ impl Default for Settings {
     }
 }
 
-/// An attachment. The life tells it from earlier ones with the same index.
+/// An attachment. `life` distinguishes it from earlier ones with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AttachmentId {
-    /// Its place.
+    /// Its index.
     pub index: u32,
     life: u32,
 }
@@ -138,11 +138,11 @@ pub(crate) struct Attachment<S> {
     /// The first is that of the system endpoint.
     pub lines: Lines,
     pub pages: Pages,
-    /// The sleep of the program that it was woken from last.
+    /// The sleep of the program for which it was last woken.
     pub woken: u64,
     /// It broke the protocol.
     pub is_broken: bool,
-    /// When its requests are served.
+    /// When to serve its requests.
     calls: Calls,
     life: u32,
 }
@@ -152,13 +152,13 @@ pub(crate) struct Attachment<S> {
 pub(crate) enum Calls {
     /// There are none.
     Never,
-    /// It stands among the callers.
+    /// It is in the queue of callers.
     Now,
-    /// Its user may ask again then.
+    /// At this time, when its user may ask again.
     At(Time),
 }
 
-/// The link of an engine that joins programs of one host alone: there is none.
+/// The link of an engine without a network, which joins programs of one host alone.
 #[derive(Debug)]
 pub enum NoLink {}
 
@@ -185,39 +185,39 @@ pub struct Engine<S, L: Link = NoLink> {
     pub(crate) attachments: Slab<Attachment<S>>,
     pub(crate) rows: Rows,
     pub(crate) names: BTreeMap<(Epoch, EndpointId), RowId>,
-    /// Whose an epoch is, and how many attachments have it.
+    /// The user of each epoch, and the number of attachments that have it.
     pub(crate) epochs: BTreeMap<Epoch, (Uid, u32)>,
     pub(crate) accounts: Accounts,
     pub(crate) meters: Meters,
-    /// Weights of users in the schedule, where they are not one.
+    /// Weights of users in the schedule, other than 1.
     weights: BTreeMap<Uid, u32>,
     pub(crate) residency: Residency,
-    /// Endpoints whose receive ring was full when something was for it.
+    /// Endpoints whose receive ring was full when something was to be delivered.
     pub(crate) blocked: Queue<RowId>,
     /// Lines that were refused by an endpoint and wait for room there, in the order in which they came.
     pub(crate) stalled: BTreeMap<RowId, VecDeque<LineRef>>,
-    /// Lines of which something is to be said to an endpoint's program, when its ring has room.
+    /// Lines about which an endpoint's program is owed a word, when its ring has room.
     pub(crate) owing: BTreeMap<RowId, VecDeque<u32>>,
     pub(crate) wakes: Vec<AttachmentId>,
-    /// The endpoint whose bell is to be rung: its attachment and its part.
+    /// The endpoint whose bell is to be rung: its attachment and its part number.
     pub(crate) bell: Option<(u32, u32)>,
     broken: Vec<AttachmentId>,
-    /// Attachments whose system endpoint has something.
+    /// Attachments with requests at their system endpoint.
     callers: VecDeque<u32>,
-    /// Those whose user may not ask for more before these times.
+    /// Attachments whose user may not ask again before these times.
     later: BTreeSet<(Time, u32)>,
-    /// Calls that wait: of hosts that have not answered, or of programs that may attach yet, soon after the start.
+    /// Calls that wait: for hosts that have not answered, or, soon after the start, for programs that may still attach.
     pub(crate) early: VecDeque<EarlyCall>,
-    /// So many of them are to be looked at: something happened that they may wait for.
+    /// How many of these are to be checked: something happened that they may wait for.
     pub(crate) early_due: usize,
-    /// The time for programs to attach was over when they were looked at.
+    /// Whether the time for programs to attach again was over at the last check.
     pub(crate) early_is_over: bool,
     /// When the first turn was.
     pub(crate) started: Option<Time>,
     pub(crate) counters: Counters,
     pub(crate) now: Time,
     lives: u32,
-    /// Buffers that are used again.
+    /// Buffers that are reused.
     rung: Vec<u32>,
     pub(crate) contents: Vec<u8>,
     pub(crate) far: Option<Far<L>>,
@@ -273,8 +273,8 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Sets how much service each endpoint of a user gets, beside one of a user with weight one: from 1 to 64. For endpoints that are made from
-    /// now on.
+    /// Sets the weight of a user, from 1 to 64: the service that each of its endpoints gets, relative to an endpoint of a user with weight
+    /// 1. Applies to endpoints made from now on.
     pub fn set_weight(&mut self, user: Uid, weight: u32) {
         self.weights.insert(user, weight.clamp(1, WEIGHT_MOST));
     }
@@ -283,7 +283,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.weights.get(&user).copied().unwrap_or(1)
     }
 
-    /// Whether a user may attach another program now. To be asked before the program is given its memory: later it cannot be told why not.
+    /// Whether a user may attach another program now. Ask before the program gets its memory: later it cannot be told why not.
     pub fn may_attach(&self, user: Uid) -> bool {
         let pages = ((PARTS + SYSTEM.bytes()) / PAGE) as u64;
         let may =
@@ -317,7 +317,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         let entry = self.attachments.vacant_entry();
         let index = entry.key() as u32;
         let part = Part { at: page as usize * PAGE, sizes: SYSTEM };
-        // Of no number that a name has, and without a frame, which it does not need.
+        // The system endpoint has a number that no name has, and needs no frame.
         let row = self.rows.add(Row::new((index, 0), user, EndpointId(u32::MAX), part));
         let (mut rows, mut lines) = (Slab::new(), Lines::default());
         rows.insert(row);
@@ -338,7 +338,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(AttachmentId { index, life })
     }
 
-    /// Detaches a program: it ended, or broke the protocol. What it had sent before is delivered, as far as it is taken at once; its
+    /// Detaches a program that has ended or broken the protocol. What it had sent is delivered as far as receivers have room at once. Its
     /// peers' lines end.
     pub fn detach(&mut self, id: AttachmentId, reason: Reason) -> Option<S> {
         let attachment = self.attachments.get(id.index as usize).filter(|found| found.life == id.life)?;
@@ -379,7 +379,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Some(attachment.segment)
     }
 
-    /// A turn. Returns how much was done: 0 if there was nothing to do.
+    /// Takes a turn. Returns how much was done: 0 if there was nothing to do.
     pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
         if self.started.is_none() {
@@ -402,13 +402,13 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// The last look before the process sleeps, which a turn has found nothing to do: at all rings that were full, because their programs may have
-    /// made room when they did not know of the sleep. Returns how much was done.
+    /// The last check before the process sleeps, after a turn that found nothing to do. Checks all rings that were full: their programs may
+    /// have made room without knowing of the sleep. Returns how much was done.
     pub fn look_before_sleep(&mut self) -> u32 {
         self.look_at_blocked(usize::MAX)
     }
 
-    /// The attachments that sleep, and are to be woken since the last call. Each one once for a sleep.
+    /// The sleeping attachments that are to be woken since the last call, each once for a sleep.
     pub fn take_wakes(&mut self) -> Vec<AttachmentId> {
         std::mem::take(&mut self.wakes)
     }
@@ -419,18 +419,18 @@ impl<S: Segment, L: Link> Engine<S, L> {
         !self.wakes.is_empty()
     }
 
-    /// The attachments that broke the protocol since the last call: to be detached.
+    /// The attachments that broke the protocol since the last call. The caller detaches them.
     pub fn take_broken(&mut self) -> Vec<AttachmentId> {
         std::mem::take(&mut self.broken)
     }
 
-    /// Whether something is to be done that no bell tells of.
+    /// Whether there is work that no bell announces.
     pub fn has_work(&self) -> bool {
         let has_far = self.far.as_ref().is_some_and(Far::has_work);
         self.residency.has_work() || !self.callers.is_empty() || !self.wakes.is_empty() || has_far
     }
 
-    /// When the next turn is due, if nothing happens before.
+    /// When the next turn is due if nothing happens before.
     pub fn next_time(&self) -> Option<Time> {
         let far = self.far.as_ref().and_then(|far| far.ni.next_time());
         let later = self.later.first().map(|(at, _)| *at);
@@ -457,12 +457,12 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.residency.resident()
     }
 
-    /// Lines that wait to be told that there is room for them.
+    /// Lines that wait for the news that there is room.
     pub fn stalled(&self) -> usize {
         self.stalled.values().map(VecDeque::len).sum()
     }
 
-    /// Numbers of things that are kept for attachments, by name: for tests. All of it is 0 when nothing is attached.
+    /// Counts of what is kept for attachments, by name, for tests. All are 0 when nothing is attached.
     #[doc(hidden)]
     pub fn kept(&self) -> [(&'static str, usize); 12] {
         let lines = self.attachments.iter().map(|(_, found)| found.lines.len() - 1).sum();
@@ -511,7 +511,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// A bell was rung. It is only a hint.
+    /// A bell was rung. A bell is only a hint.
     fn hear(&mut self, attachment: u32, part: u32) -> u32 {
         let Some(found) = self.attachments.get(attachment as usize) else { return 0 };
         let Some(&row) = found.rows.get(part as usize) else {
@@ -521,7 +521,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         if part == 0 {
             return self.hear_caller(attachment);
         }
-        // It may have told of room as well.
+        // The program may also have made room.
         let told = self.look_for_room(row);
         if self.has_sent(row) || self.asks_for_frame(row) {
             self.rouse(row);
@@ -531,7 +531,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         told
     }
 
-    /// Whether a bell alone asks for a frame: if programs may write to resident endpoints only.
+    /// Whether a bell alone asks for a frame, because programs may write only to resident endpoints.
     fn asks_for_frame(&self, id: RowId) -> bool {
         !self.settings.has_writable_state && self.rows.get(id).is_some_and(|row| !row.is_resident())
     }
@@ -548,7 +548,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
 
     /// An attachment has requests.
     fn hear_caller(&mut self, attachment: u32) -> u32 {
-        // It may have told of room for answers.
+        // The program may also have made room for answers.
         self.early_due = self.early.len();
         let Some(found) = self.attachments.get_mut(attachment as usize) else { return 0 };
         if found.calls != Calls::Never {
@@ -581,7 +581,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// Looks whether rings that were full have room now: at so many of them.
+    /// Checks whether rings that were full have room now: at most `most` of them.
     fn look_at_blocked(&mut self, most: usize) -> u32 {
         let mut work = 0;
         for _ in 0..self.blocked.len().min(most) {
@@ -608,15 +608,15 @@ impl<S: Segment, L: Link> Engine<S, L> {
             let line = LineRef { attachment: index, line: number };
             let leaves = self.leave_far(line, reason);
             self.settle_peer(line, reason, &fates);
-            // Nothing more is said of it: its program does not use it any more.
+            // Its program no longer uses it, so nothing more is told.
             if let Some(line) = self.attachments.get_mut(index as usize).and_then(|found| found.lines.remove(number)) {
-                // A line whose stream goes on counts until that has ended.
+                // A line counts for its user until its stream has ended.
                 if !leaves {
                     self.accounts.give_back(line.payer, Quota::Lines, 1);
                 }
             }
         }
-        // Lines that would have been opened here.
+        // Lines of other endpoints that were to be opened here.
         for line in self.stalled.remove(&id).unwrap_or_default() {
             self.end_line(line, reason);
         }
@@ -628,15 +628,15 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 self.names.remove(&(found.epoch, row.endpoint));
             }
             found.rows.try_remove(part_number as usize);
-            // They stay allocated, and count until the attachment ends.
+            // Its pages stay allocated, and count until the attachment ends.
             found.pages.give_back((row.part.at / PAGE) as u32, (row.part.sizes.bytes() / PAGE) as u32);
             self.accounts.give_back(user, Quota::Endpoints, 1);
         }
     }
 
-    /// The peer of a line that ends here hears of it, with what became of what it sent.
+    /// Tells the peer of a line that ends here, with the fate of what the peer sent.
     pub(crate) fn settle_peer(&mut self, line: LineRef, reason: Reason, fates: &BTreeMap<u32, Fate>) {
-        // As long as they say where they wait.
+        // While it still points to where it waits.
         self.unstall(line);
         let Some(entry) = self.line_mut(line) else { return };
         let came = entry.came;
@@ -651,7 +651,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.end_line(peer, reason);
     }
 
-    /// A line has ended: its program is told, and answers before the number is used again.
+    /// A line has ended. Its number is reused only after its program was told and has answered.
     pub(crate) fn end_line(&mut self, line: LineRef, reason: Reason) {
         self.unstall(line);
         let Some(entry) = self.line_mut(line) else { return };
@@ -665,7 +665,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.tell(line);
     }
 
-    /// A line waits for room no more.
+    /// Removes a line from those that wait for room.
     pub(crate) fn unstall(&mut self, line: LineRef) {
         let Some(entry) = self.line_mut(line) else { return };
         if !entry.marks.take(Marks::WAITS) {
@@ -682,7 +682,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// An attachment broke the protocol: nothing more of it is read, and the process that owns the engine detaches it.
+    /// An attachment broke the protocol: nothing more of it is read. The process that owns the engine detaches it.
     #[cold]
     pub(crate) fn break_off(&mut self, attachment: u32) {
         let Some(found) = self.attachments.get_mut(attachment as usize) else { return };
@@ -697,7 +697,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.attachments.get_mut(line.attachment as usize)?.lines.get_mut(line.line)
     }
 
-    /// Frees the number of a line that both sides are through with.
+    /// Frees the number of a line that neither side uses any more.
     pub(crate) fn forget_line(&mut self, line: LineRef) {
         let Some(entry) = self.line_mut(line) else { return };
         if !(entry.marks.has(Marks::IS_TOLD) && entry.marks.has(Marks::IS_LEFT)) {
@@ -737,19 +737,19 @@ pub(crate) struct EarlyCall {
     pub slot: u16,
     pub part: u32,
     pub to: Name,
-    /// The host that was called for it, and why it is gone.
+    /// The host that was called for it, or why that host is gone.
     pub host: Option<HostId>,
     pub failed: Option<Reason>,
 }
 
-/// Of the records of a line that its program has not taken: bytes that it may have looked at, and bytes that nobody looked at.
+/// Bytes of a line's records that its program has not taken: those that it may have read, and those that it has not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fate {
     pub in_hand: u32,
     pub untouched: u32,
 }
 
-/// What the program is told when it is not for now.
+/// The word for a program whose record was refused for now.
 pub(crate) const fn refused(from: Place) -> Said {
     Said::Refused { reason: Reason::QueueFull, from }
 }

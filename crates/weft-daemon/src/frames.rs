@@ -1,16 +1,16 @@
-//! Frames: which endpoint has which, and which one goes when another one is to come.
+//! Frames: their endpoints, and which of these gives up its frame to another.
 
 use crate::rows::RowId;
 use std::collections::BTreeMap;
 use weft_transport::{Random, Time};
 use weft_wire::Uid;
 
-/// How the resident endpoint is chosen that gives its frame to another one.
+/// How to choose the resident endpoint that gives up its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// By lot, as the seed does.
+    /// At random, from the seed.
     Random,
-    /// The first one that was not used since the hand passed it (CLOCK).
+    /// The first one not used since the hand passed it (CLOCK).
     #[default]
     Clock,
     /// The one that was used least recently.
@@ -23,7 +23,7 @@ struct Frame {
     row: RowId,
     user: Uid,
     since: Time,
-    /// The last turn in which it was visited, or something was delivered to it. 0: not since it came.
+    /// The last turn in which it was visited, or got a delivery. 0 if never since it came.
     used_at: u64,
     /// It was used since the hand passed.
     is_referenced: bool,
@@ -33,10 +33,10 @@ struct Frame {
     is_idle: bool,
 }
 
-/// An endpoint that was made resident and not used may be sent away after this time: who it was made resident for may never come.
+/// A resident endpoint that was not used may be evicted after this time: the message that it was made resident for may never come.
 const STAY_NANOS: u64 = 1_000_000;
 
-/// An endpoint that has more to send stays for so many visits: at one visit each, most of the time would go into coming and going.
+/// An endpoint with more to send stays for so many visits. With one visit each, most of the time would go into binding and evicting.
 const VISITS_LEAST: u32 = 8;
 
 /// All frames.
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// A new turn begins: what was used in the last one was used longer ago.
+    /// Begins a turn.
     pub fn turn(&mut self) {
         self.turn += 1;
     }
@@ -105,8 +105,8 @@ impl Frames {
         }
     }
 
-    /// The endpoint that is to give its frame away: one that was used since it came and has nothing to send or had its visits, or one that
-    /// came a while ago. First those of users that have more than their share. `None` if there is no such endpoint.
+    /// The endpoint that should give up its frame: one that was used since it came and has nothing to send or had its visits, or one that
+    /// came a while ago. Users above their share come first. `None` if there is no such endpoint.
     pub fn victim(&mut self, now: Time) -> Option<RowId> {
         let users = self.held.len().max(1);
         let share = (self.frames.len() / users).max(1) as u32;
@@ -159,7 +159,7 @@ fn choose(
             those.min_by_key(|frame| frame.used_at).map(|frame| frame.row)
         }
         Policy::Clock => {
-            // Twice round: the first one takes the marks away.
+            // Two rounds: the first one clears the marks.
             for _ in 0..2 * len {
                 *hand = (*hand + 1) % len;
                 let Some(frame) = frames[*hand].as_mut().filter(|frame| may_go(frame)) else { continue };

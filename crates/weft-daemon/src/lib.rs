@@ -1,4 +1,4 @@
-//! The engine of weftd: it moves the messages of endpoints that belong to programs which do not trust each other.
+//! The engine of weftd: it moves messages between endpoints whose programs do not trust each other.
 //!
 //! A value that is polled: no operating system, no clock, no thread. The process `weftd` gives it the memory that it shares with programs
 //! ([`Segment`](weft_wire::segment::Segment)); the simulator and the tests give it ordinary memory. `docs/design/weftd.md` has the design.

@@ -1,4 +1,4 @@
-//! What comes from other hosts: streams that they open, and the records of streams.
+//! Arrivals from other hosts: the streams that they open, and the records of streams.
 
 use super::*;
 use crate::lines::TO_OPEN;
@@ -7,7 +7,7 @@ use crate::rows::Row;
 use std::ops::Bound;
 use weft_wire::frame::PauseReason::{self, NotResident, QueueFull};
 
-/// What became of a stream that a host opened.
+/// The result of admitting a stream that a host opened.
 enum Opened {
     Line(LineRef),
     /// It waits, and has a place for that.
@@ -15,7 +15,7 @@ enum Opened {
 }
 
 impl Row {
-    /// Whether there is room for another line, and nobody waits for it.
+    /// Whether there is room for another line, and no line waits for it.
     fn has_room_for_all(&self) -> bool {
         self.has_room_for(TO_OPEN) && !self.has_stalled
     }
@@ -27,7 +27,7 @@ impl Row {
 }
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// The first record of a stream that a host opened: it gets a line if the endpoint that it means admits it.
+    /// Takes the first record of a stream that a host opened. The stream gets a line if the endpoint that it names admits it.
     pub(super) fn admit_stream(&mut self, host: HostId, stream: StreamId) {
         let Some(far) = &mut self.far else { return };
         let Some(first) = far.ni.first_open(host, stream) else { return };
@@ -52,7 +52,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 false => Err(Reason::NoSuchEndpoint),
             };
         };
-        // Nobody elsewhere speaks for a program of this host.
+        // Another host cannot speak for a program of this host.
         if open.source_epoch.is_some_and(|epoch| self.epochs.contains_key(&epoch)) {
             return Err(Reason::WrongOwner);
         }
@@ -91,13 +91,13 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
         self.with_ni(|ni| ni.accept(host));
         let epoch = open.source_epoch.unwrap_or(key.epoch);
-        // No kernel says whose it is: each flow says it for itself.
+        // No kernel vouches for the user here: each flow states its own.
         let name = Name { epoch, endpoint: open.source, uid: Uid::UNKNOWN, address: key.address };
         self.store_opened(line, id, &name);
         Ok(Opened::Line(line))
     }
 
-    /// Streams whose endpoint had no room go on, where there is some now: their first record comes again.
+    /// Streams whose endpoint had no room: admits those whose endpoint has some now, by their first record.
     pub(super) fn look_at_strange(&mut self) -> u32 {
         let mut work = 0;
         for _ in 0..self.far.as_ref().map_or(0, |far| far.strange.len()).min(LOOKS) {
@@ -106,7 +106,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 Waits::Name(epoch, endpoint) => self.has_just_begun() && !self.names.contains_key(&(epoch, endpoint)),
                 Waits::Room(id) => self.rows.get_mut(id).is_some_and(|row| {
                     let found = self.attachments.get(row.attachment as usize);
-                    // One that says what cannot be is found out when its ring is looked at next.
+                    // A program whose ring holds impossible values is found out when its ring is checked next.
                     found.is_some_and(|found| !row.look_for_room(&found.segment) || !row.has_room_for_all())
                 }),
             };
@@ -122,7 +122,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// Takes a place for a stream that waits before it has a line, of those that streams to endpoints of this user may have.
+    /// Takes a place among the waiting streams without a line, from the share of the user of the endpoint.
     fn may_be_strange(&mut self, user: Uid) -> bool {
         self.far.as_mut().is_some_and(|far| far.strangers.take(user, 1))
     }
@@ -137,7 +137,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         });
     }
 
-    /// Something came by a line: its endpoint is to be resident, and takes it when it is visited.
+    /// Something came by a line: its endpoint should become resident, and takes it at its next visit.
     pub(super) fn note_come(&mut self, line: LineRef) {
         let Some(entry) = self.line_mut(line) else { return };
         let row = entry.row;
@@ -150,7 +150,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.rouse(row);
     }
 
-    /// Much of a host waits: the streams of endpoints that take nothing are paused, some endpoints at a time.
+    /// Much from one host waits: pauses the streams of endpoints that take nothing, a few endpoints at a time.
     pub(super) fn relieve(&mut self, host: HostId) {
         let Some(far) = self.far.as_mut().filter(|far| far.ni.is_crowded(host)) else { return };
         let from = far.relieve_from.take().map_or(Bound::Unbounded, Bound::Excluded);
@@ -174,7 +174,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Pauses the stream of a line, if it is one to this host.
+    /// Pauses the stream of a line, if it leads to this host.
     fn pause_line(&mut self, line: LineRef, host: HostId, reason: PauseReason, keep: u32) {
         let Some(entry) = self.line_mut(line) else { return };
         let (row, Peer::Stream(its, stream)) = (entry.row, entry.peer) else { return };
@@ -193,7 +193,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Something of other hosts waits for room at an endpoint.
+    /// A record of another host waits for room at an endpoint.
     pub(super) fn wait_for_room(&mut self, id: RowId) {
         if let Some(row) = self.rows.get_mut(id) {
             row.waits_for_room = true;
@@ -206,7 +206,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.far.as_ref().is_some_and(|far| !far.paused.is_empty() && far.paused.contains_key(&id))
     }
 
-    /// An endpoint is resident: some of the streams to it that were paused go on, if it has room and has taken what was kept of them.
+    /// An endpoint is resident: resumes some of its paused streams, if it has room and has taken what was kept of them.
     pub(crate) fn resume_lines(&mut self, id: RowId) {
         if !self.has_paused(id) || self.has_come(id) {
             return;
@@ -229,12 +229,12 @@ impl<S: Segment, L: Link> Engine<S, L> {
             far.paused.remove(&id);
         }
         if self.has_paused(id) {
-            // If these bring nothing, nobody else would tell of it.
+            // If these streams bring nothing, no other event resumes the next ones.
             self.rouse(id);
         }
     }
 
-    /// Lines of this host wait for room at an endpoint. Other hosts, if they do too, stand in the same queue.
+    /// Lines of this host wait for room at an endpoint. If other hosts wait too, they join the same queue.
     pub(crate) fn queue_hosts(&mut self, id: RowId) {
         let Some(row) = self.rows.get_mut(id).filter(|row| row.has_stalled && row.waits_for_room) else { return };
         if !std::mem::replace(&mut row.do_hosts_wait, true) {
@@ -242,7 +242,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// It is the turn of other hosts at an endpoint for which lines of this host wait too: some records, and one stream that has no line yet.
+    /// Other hosts have their turn at an endpoint for which lines of this host wait too: some records, and one stream without a line.
     pub(crate) fn take_hosts_turn(&mut self, id: RowId) -> u32 {
         let Some(row) = self.rows.get_mut(id) else { return 0 };
         (row.do_hosts_wait, row.is_hosts_turn, row.keeps_room) = (false, true, false);
@@ -264,13 +264,13 @@ impl<S: Segment, L: Link> Engine<S, L> {
         taken
     }
 
-    /// Whether something came for an endpoint that it has not got.
+    /// Whether something came for an endpoint that it has not taken.
     pub(crate) fn has_come(&self, id: RowId) -> bool {
         self.far.as_ref().is_some_and(|far| far.come.contains_key(&id))
     }
 
-    /// Gives an endpoint what came for it: at most so many records and bytes, but for the last record. Returns how many, and whether there may
-    /// be more that it has room for.
+    /// Gives an endpoint what came for it: at most so many records, and so many bytes, which the last record may exceed. Returns the number
+    /// of records, and whether there may be more for which it has room.
     pub(crate) fn take_come(&mut self, id: RowId, most: u32, bytes: usize) -> (u32, bool) {
         let copied = self.counters.copied;
         let mut taken = 0;
@@ -282,7 +282,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
             taken += records;
             match brought {
                 Brought::All => self.forget_come(id, line),
-                // The endpoint's other lines have their turn.
+                // Let the endpoint's other lines have their turn.
                 Brought::Some => {
                     let lines = self.far.as_mut().and_then(|far| far.come.get_mut(&id));
                     lines.into_iter().for_each(|lines| lines.rotate_left(1.min(lines.len())));
@@ -346,7 +346,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 Peek::Empty => return (taken, Ok(Brought::All)),
                 Peek::Broken(_) => return (taken, Err(Reason::Violation)),
                 Peek::Record(record) => {
-                    // The program knows the epoch of who opened the line.
+                    // The program knows the epoch of the process that opened the line.
                     let payload = if record.head.is(weft_wire::Kind::Open) { &[] } else { record.payload };
                     match self.deliver_far(line, record.head, record.args, payload) {
                         Ok(()) => {}
@@ -361,7 +361,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         (taken, Ok(Brought::Some))
     }
 
-    /// Messages that may be lost: there is room for them at once, or they are.
+    /// Takes unreliable messages. Those that find no room are lost.
     pub(super) fn take_unreliable(&mut self, host: HostId) {
         while let Some(message) = self.far.as_mut().and_then(|far| far.ni.take_unreliable(host)) {
             if let Some(line) = self.line_of(host, message.stream) {

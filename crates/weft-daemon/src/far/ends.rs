@@ -1,17 +1,17 @@
-//! The ends of streams, of their lines and of hosts.
+//! How streams, their lines, and hosts end.
 
 use super::*;
 use weft_wire::frame::PauseReason;
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// A program is through with a line, or is gone: the host hears why. Does nothing for lines within the host.
+    /// A program no longer uses a line, or is gone: tells the host why. Does nothing for lines within this host.
     pub(crate) fn close_far(&mut self, line: LineRef, reason: Reason) {
         self.forget_last(line);
         self.let_go(line, reason);
     }
 
-    /// An endpoint is gone: the stream of its line goes on until the peer has taken what was sent, or [`LEAVE_MOST`] is over. False if there is
-    /// nothing to wait for; then the stream is closed.
+    /// An endpoint is gone. The stream of its line stays until the peer has taken what was sent, for [`LEAVE_MOST`] at most. False if there
+    /// is nothing to wait for: then the stream is closed.
     pub(crate) fn leave_far(&mut self, line: LineRef, reason: Reason) -> bool {
         self.forget_last(line);
         let Some(entry) = self.line_mut(line) else { return false };
@@ -22,7 +22,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
             self.let_go(line, reason);
             return false;
         }
-        // Nobody takes what it brings from now on.
+        // Nobody will take what this stream brings.
         far.ni.pause_stream(host, stream, PauseReason::QueueFull, 0);
         let since = self.now;
         let chunks = self.line_mut(line).map_or(0, |entry| std::mem::take(&mut entry.chunks));
@@ -52,7 +52,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Streams of endpoints that are gone: those are closed of which all was taken, or whose time is over.
+    /// Closes streams of endpoints that are gone, once all was taken or their time is over.
     pub(super) fn look_at_leaving(&mut self) -> u32 {
         let now = self.now;
         let Some(far) = &mut self.far else { return 0 };
@@ -74,11 +74,11 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// A stream has ended: its program gets what came by it, and is told then, with what became of what it sent.
+    /// A stream has ended. Its program gets what came by it, and then learns of the end and the fate of what it sent.
     pub(super) fn end_stream(&mut self, line: LineRef, reason: Reason) {
         let Some(entry) = self.line_mut(line) else { return };
         let (row, Peer::Stream(host, stream)) = (entry.row, entry.peer) else { return };
-        // It needs no frame for that.
+        // This needs no frame.
         let brought = loop {
             match self.take_stream(line, SHARE) {
                 (_, Brought::Some) => {}
@@ -104,7 +104,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Takes records of a stream that has ended. Behind the last one its program is told so.
+    /// Takes records of a stream that has ended. After the last one its program learns of the end.
     pub(super) fn take_last(&mut self, line: LineRef, most: u32) -> (u32, Brought) {
         let Some(mut last) = self.far.as_mut().and_then(|far| far.take_last(line)) else {
             return (0, Brought::All);
@@ -112,7 +112,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         let (taken, brought) = self.take_records(line, &mut last.half, most);
         match (brought, &mut self.far) {
             (Ok(brought @ (Brought::Some | Brought::Full)), Some(far)) => {
-                // It has its place already.
+                // Its room was counted before.
                 far.put_last(line, last);
                 return (taken, brought);
             }
@@ -122,7 +122,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         (taken, Brought::All)
     }
 
-    /// Nobody takes what is left of a stream that has ended.
+    /// Forgets what is left of a stream that has ended.
     fn forget_last(&mut self, line: LineRef) {
         if self.far.as_mut().is_some_and(|far| far.take_last(line).is_some()) {
             if let Some(row) = self.line_mut(line).map(|entry| entry.row) {
@@ -131,7 +131,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Closes the stream of a line, and notes what became of what its program sent.
+    /// Closes the stream of a line, and notes the fate of what its program sent.
     pub(super) fn let_go(&mut self, line: LineRef, reason: Reason) {
         let Some((host, stream)) = self.part(line) else { return };
         let Some(far) = &mut self.far else { return };
@@ -148,7 +148,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         entry.touched = Place(entry.delivered.0.wrapping_sub(untouched.min(under_way)));
     }
 
-    /// Parts a line from its stream, which is left as it is.
+    /// Separates a line from its stream, which stays as it is.
     pub(super) fn part(&mut self, line: LineRef) -> Option<(HostId, StreamId)> {
         let entry = self.line_mut(line)?;
         let Peer::Stream(host, stream) = entry.peer else { return None };
@@ -181,7 +181,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
             self.give_back_chunks(user, chunks);
         }
         if self.has_paused(row) {
-            // The others may have waited for this one.
+            // The endpoint's other lines may have waited for this one.
             self.rouse(row);
         }
         Some((host, stream))

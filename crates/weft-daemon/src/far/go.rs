@@ -1,11 +1,11 @@
-//! What goes to other hosts.
+//! Departures to other hosts.
 
 use super::*;
 use crate::engine::Settings;
 use std::ops::Bound;
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// A record of a program goes to another host.
+    /// Sends a program's record to another host.
     pub(crate) fn send_far(
         &mut self,
         line: LineRef,
@@ -49,16 +49,16 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 self.refuse_far(line, payload.len(), Marks::IS_FULL);
                 false
             }
-            // An event says so.
+            // An event reports this.
             Err(PushError::Gone | PushError::TooLarge | PushError::Broken) => false,
         }
     }
 
-    /// A record is refused for now; the mark says why.
+    /// Refuses a record for now. The mark says why.
     fn refuse_far(&mut self, line: LineRef, payload: usize, why: Marks) {
         self.counters.refused += 1;
         let Some(entry) = self.line_mut(line) else { return };
-        // With room for all arguments: a program that is told to send again is not to be refused at once.
+        // Counts room for all arguments: a program that is told to send again must not be refused at once.
         entry.needs.units = units(payload + MAX_ARGS * 4) as u16;
         entry.marks.set(Marks::REFUSED);
         entry.marks.set(Marks::OWES_REFUSED);
@@ -66,7 +66,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.tell(line);
     }
 
-    /// Whether a line's user may have so much more under way. It is counted then.
+    /// Whether a line's user may have `bytes` more under way. If so, counts them.
     fn may_be_under_way(&mut self, line: LineRef, bytes: u32) -> bool {
         let Some(found) = self.attachments.get_mut(line.attachment as usize) else { return false };
         let user = found.user;
@@ -80,7 +80,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         true
     }
 
-    /// So many chunks of a user are not under way any more: lines go on that waited for that, its own first.
+    /// A user has fewer chunks under way: lines that waited for that go on, its own first.
     pub(super) fn give_back_chunks(&mut self, user: Uid, chunks: u8) {
         if chunks > 0 {
             self.accounts.give_back(user, Quota::UnderWay, chunks.into());
@@ -94,7 +94,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.far.iter_mut().for_each(|far| far.short.entry(user).or_default().push_back(line));
     }
 
-    /// Lines of a user that had too much under way try again.
+    /// Lets lines of a user that had too much under way try again.
     fn ready_short(&mut self, user: Uid) {
         for _ in 0..READIES {
             let Some(far) = &mut self.far else { return };
@@ -108,7 +108,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// The same for the next user that has such lines: what others give back is more for it, too.
+    /// The same for the next user with such lines: chunks that others give back enlarge its share.
     pub(super) fn ready_next_user(&mut self) {
         let Some(far) = self.far.as_mut().filter(|far| !far.short.is_empty()) else { return };
         let behind = far.short_last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -126,7 +126,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.tell(line);
     }
 
-    /// A line that waits, because its user has much under way on others, goes on once what it sends needs no chunk.
+    /// A line that waits because its user's other lines have much under way goes on once its next record needs no chunk.
     fn look_at_shortage(&mut self, line: LineRef) {
         let settings = self.settings;
         let Some(entry) = self.line_mut(line).filter(|entry| entry.marks.has(Marks::IS_SHORT)) else { return };
@@ -137,7 +137,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// A line waits no more for its user to have less under way.
+    /// Takes a line out of those that wait for their user to have less under way.
     pub(super) fn forget_short(&mut self, line: LineRef) {
         let Some(user) = self.attachments.get(line.attachment as usize).map(|found| found.user) else { return };
         let Some(far) = &mut self.far else { return };
@@ -149,7 +149,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// The record that opens a flow. The first one of a stream that was opened here says whose program it is.
+    /// Sends the record that opens a flow. In the first record of a stream opened here, the daemon adds the epoch of the program.
     pub(crate) fn open_far(
         &mut self,
         line: LineRef,
@@ -169,7 +169,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// The host has taken more of a stream: its program is told, if that is much or all, and may send again if there was no room.
+    /// The host has taken more of a stream. Tells the program if that is much, or everything. If the program had no room it may send again.
     pub(super) fn note_taken_far(&mut self, line: LineRef, (host, stream): (HostId, StreamId)) {
         let settings = self.settings;
         let taken = self.far.as_mut().map_or(0, |far| far.ni.traffic(host, stream).taken);
@@ -201,7 +201,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
     }
 }
 
-/// What so many bytes are counted as.
+/// The number of chunks that so many bytes count as.
 fn chunks_of(bytes: u32, settings: &Settings) -> u8 {
     let chunks = bytes.div_ceil(CHUNK).saturating_sub(settings.has_free_chunk.into());
     u8::try_from(chunks).unwrap_or(u8::MAX)

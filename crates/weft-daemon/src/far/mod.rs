@@ -1,8 +1,8 @@
 //! Other hosts: lines whose other end is a stream of the network interface.
 //!
-//! A stream joins two endpoints, as a line does. What comes by it stays in the interface until the endpoint is resident and has room, so
-//! the stream's window holds up its own sender and nobody else. When much of a host waits, the streams of endpoints that take nothing are paused,
-//! and little or nothing is kept of them.
+//! A stream joins two endpoints, as a line does. Arrivals stay in the interface until the endpoint is resident and has room, so a full
+//! stream holds up only its own sender. When much from one host waits, the streams of endpoints that take nothing are paused, and little or
+//! nothing is kept of them.
 
 mod come;
 mod ends;
@@ -28,53 +28,53 @@ use weft_wire::segment::Segment;
 use weft_wire::setup::{Open, OPEN_ARGS};
 use weft_wire::{EndpointId, Epoch, HeadWords, Name, Reason, Uid, MAX_ARGS};
 
-/// Streams and endpoints that are looked at in a turn, of those that wait for something.
+/// Waiting streams and endpoints that are checked in a turn.
 const LOOKS: usize = 64;
 
-/// Hosts that are called and have not answered, at most. Users share them.
+/// Hosts that were called and have not answered, at most. Users share this number.
 const CALLING_MOST: u64 = 256;
 
-/// Streams that have opened nothing yet, because their endpoint has no room. They are paused. Users share them, and streams above are refused.
+/// Streams without a line, because their endpoint has no room. They are paused. Users share this number; further streams are refused.
 const STRANGE_MOST: u64 = 2048;
 
-/// Records that are taken of a stream before another one of the same endpoint has its turn.
+/// Records taken from one stream before the next stream of the endpoint has its turn.
 const SHARE: u32 = 4;
 
-/// Bytes that a daemon keeps of what came from one host and was not taken: `held_most` of its network interface.
+/// Bytes that a daemon keeps of what one host sent and nobody took: `held_most` of its network interface.
 pub const HELD_MOST: u32 = 4 << 20;
 
-/// Bytes that are kept of a stream that is paused because its endpoint is full, if that is not too much for its host.
+/// Bytes that are kept of a stream paused because its endpoint is full, if its host does not have too much already.
 const KEEP: u32 = 64 << 10;
 
-/// What is under way is counted for users in chunks of so many bytes. The first one of each line may be free: most lines need no other.
+/// A user's bytes under way are counted in chunks of this size. The first chunk of each line may be free: most lines need no other.
 const CHUNK: u32 = 16 << 10;
 
-/// Lines that may send again when something is not under way any more, of those whose users had too much.
+/// Lines that may send again at a time, when their users' bytes under way drop.
 const READIES: usize = 8;
 
 /// Paused streams of an endpoint that go on at a time.
 const RESUMES: usize = 8;
 
-/// For so long what an endpoint sent is brought to its peer once the endpoint is gone.
+/// How long a stream delivers what an endpoint sent, after the endpoint is gone.
 const LEAVE_MOST: Duration = Duration::from_secs(3);
 
-/// Between two looks for hosts that are gone.
+/// Time between two checks for hosts that are gone.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
-/// Time between two looks for hosts that nobody talks to. A host without a line at two of them is closed.
+/// Time between two checks for unused hosts. A host without a line at two of them is closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// A program is told that so many bytes were taken, if more are under way.
+/// A program learns that bytes were taken once there are so many, if more are under way.
 const TELL_FROM: u32 = 1 << 14;
 
-/// Bytes by which the first record of a stream that the daemon opens is longer than the program's.
+/// Bytes that the daemon adds to the first record of a stream that it opens.
 const PREFIX: u32 = (stream_bytes(OPEN_ARGS, 8) - stream_bytes(OPEN_ARGS, 0)) as u32;
 
-/// What goes to other hosts and comes from there.
+/// The state of traffic with other hosts.
 #[derive(Debug)]
 pub(crate) struct Far<L: Link> {
     pub ni: Ni<L>,
-    /// The lines of streams, by the numbers that the streams are noted with.
+    /// The lines of streams. The stream is noted with the line's number here.
     lines: Slab<LineRef>,
     /// Streams that were opened here.
     opened: Opened,
@@ -86,18 +86,18 @@ pub(crate) struct Far<L: Link> {
     calls: Share,
     /// Streams of endpoints that are gone, whose peers have not taken all yet.
     leaving: VecDeque<Leaving>,
-    /// Endpoints and their lines by which something came.
+    /// Endpoints, and those of their lines by which something came.
     come: BTreeMap<RowId, VecDeque<LineRef>>,
-    /// Endpoints and their lines whose streams are paused.
+    /// Endpoints, and those of their lines whose streams are paused.
     paused: BTreeMap<RowId, VecDeque<LineRef>>,
-    /// What streams brought before they ended, for which there was no room yet.
+    /// What streams brought before they ended and found no room yet.
     last: BTreeMap<LineRef, Last>,
     last_bytes: u64,
     last_most: u64,
-    /// Lines whose users have as much under way as they may, in turn; and the user whose turn was last.
+    /// Lines whose users have as much under way as they may, and the user whose turn was last.
     short: BTreeMap<Uid, VecDeque<LineRef>>,
     short_last: Option<Uid>,
-    /// Where the next look for streams that are to be paused begins.
+    /// Where the next search for streams to pause begins.
     relieve_from: Option<RowId>,
     /// Lines to each host.
     joined: BTreeMap<HostId, u32>,
@@ -133,7 +133,7 @@ impl<L: Link> Far<L> {
         }
     }
 
-    /// Numbers of things that are kept for lines.
+    /// Counts of what is kept for lines.
     pub fn kept(&self) -> usize {
         self.lines.len()
             + self.opened.len()
@@ -147,7 +147,7 @@ impl<L: Link> Far<L> {
             + self.leaving.len()
     }
 
-    /// Keeps what is left of a stream. False, and nothing kept, if there is no room.
+    /// Keeps what is left of a stream. False, with nothing kept, if there is no room.
     fn keep_last(&mut self, line: LineRef, last: Last) -> bool {
         let fits = self.last_bytes + last.half.memory() as u64 <= self.last_most;
         if fits {
@@ -174,7 +174,7 @@ impl<L: Link> Far<L> {
     }
 }
 
-/// What came of a call to another host.
+/// The result of a call to another host.
 pub(crate) enum Called {
     /// A line of this number.
     Line(u32),
@@ -189,7 +189,7 @@ struct Leaving {
     stream: StreamId,
     reason: Reason,
     since: Time,
-    /// Whose quotas of lines, and of what is under way, it counts for.
+    /// The user that it counts for, in lines and in bytes under way.
     payer: Uid,
     chunks: u8,
 }
@@ -200,11 +200,11 @@ struct Strange {
     host: HostId,
     stream: StreamId,
     waits: Waits,
-    /// Whose endpoint it waits for.
+    /// The user of the endpoint that it waits for.
     user: Uid,
 }
 
-/// What a stream waits for that has no line yet.
+/// What a stream without a line waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waits {
     /// Room at an endpoint.
@@ -218,11 +218,11 @@ enum Waits {
 struct Last {
     half: Box<Incoming>,
     reason: Reason,
-    /// Its memory, as it was counted.
+    /// Its memory, as it was counted for the bound.
     bytes: u64,
 }
 
-/// How far a stream has brought what an endpoint takes.
+/// How much of a stream an endpoint has taken.
 enum Brought {
     /// Nothing is left.
     All,
@@ -233,7 +233,7 @@ enum Brought {
 }
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// The network interface, if the engine has one: packets that came are given to it before a turn.
+    /// The network interface, if the engine has one. Give it the packets that came before each turn.
     pub fn network(&mut self) -> Option<&mut Ni<L>> {
         self.far.as_mut().map(|far| &mut far.ni)
     }
@@ -243,7 +243,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.far.is_some() && name.address != self.settings.address && !self.epochs.contains_key(&name.epoch)
     }
 
-    /// Does what the network asks for.
+    /// Handles the network's events.
     pub(crate) fn look_far(&mut self) -> u32 {
         let now = self.now;
         let Some(far) = &mut self.far else { return 0 };
@@ -262,7 +262,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// Sends what waits for the network.
+    /// Sends packets that wait.
     pub(crate) fn flush_far(&mut self) {
         if let Some(far) = &mut self.far {
             far.ni.flush();
@@ -276,7 +276,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                     self.note_come(line);
                     self.relieve(host);
                 }
-                // Nobody is there who would take it.
+                // Its endpoint is gone.
                 None if self.is_leaving(host, stream) => {}
                 None => self.admit_stream(host, stream),
             },
@@ -332,7 +332,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
 
     // ---- calls
 
-    /// Calls the host of a name, for a line that an endpoint asks for. Without `may_call` no host is called that is not known.
+    /// Calls the host of a name, for a line that an endpoint asks for. Without `may_call`, an unknown host is not called.
     ///
     /// # Errors
     /// Why there is no such line.
@@ -370,7 +370,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(Called::Line(line.line))
     }
 
-    /// A line whose other end is a stream. Paid for already.
+    /// Adds a line whose other end is a stream. Its quota is taken already.
     fn add_stream(&mut self, row: RowId, (host, stream): (HostId, StreamId), payer: Uid) -> Option<LineRef> {
         let attachment = self.rows.get(row)?.attachment;
         let found = self.attachments.get_mut(attachment as usize)?;
@@ -388,7 +388,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Some(line)
     }
 
-    /// Has the hosts probed to which there are lines.
+    /// Probes the hosts to which there are lines.
     fn keep_watch(&mut self) {
         let (now, has_just_begun) = (self.now, self.has_just_begun());
         let Some(far) = &mut self.far else { return };
@@ -416,7 +416,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
     }
 }
 
-/// The place in a line's records of an offset in its stream.
+/// The place in a line's records for an offset in its stream.
 fn place_of(offset: u64, was_opened_here: bool) -> Place {
     let prefix = if was_opened_here { PREFIX.into() } else { 0 };
     Place(offset.saturating_sub(FIRST_OFFSET).saturating_sub(prefix) as u32)

@@ -1,4 +1,4 @@
-//! Streams that were opened here: a user's share of those to each host.
+//! Streams that were opened here: each user has a share of those to each host.
 
 use crate::quota::Share;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Takes one for a user. False, and nothing taken, if it has its share of those to this host.
+    /// Takes one for a user. False, with nothing taken, if the user has its share of those to this host.
     pub fn take(&mut self, host: HostId, user: Uid) -> bool {
         let most = Settings::default().streams_most.into();
         let share = self.shares.entry(host).or_insert_with(|| Share::new(most));
@@ -24,18 +24,18 @@ impl Opened {
         is_taken
     }
 
-    /// It is this stream.
+    /// Notes the stream that was taken.
     pub fn note(&mut self, stream: (HostId, StreamId), user: Uid) {
         self.users.insert(stream, user);
     }
 
-    /// Gives back one that was taken for no stream.
+    /// Gives back one that was taken and not used.
     pub fn give_back(&mut self, host: HostId, user: Uid) {
         self.shares.get_mut(&host).into_iter().for_each(|share| share.give_back(user, 1));
         self.forget(host);
     }
 
-    /// A stream is closed, whoever opened it.
+    /// A stream is closed, by whichever side.
     pub fn close(&mut self, stream: (HostId, StreamId)) {
         if let Some(user) = self.users.remove(&stream) {
             self.give_back(stream.0, user);
