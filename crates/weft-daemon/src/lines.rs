@@ -1,4 +1,4 @@
-//! Lines: what joins two endpoints, and how far each direction has come.
+//! Lines: the connections between two endpoints, and how far each direction has come.
 
 use crate::rows::RowId;
 use slab::Slab;
@@ -18,7 +18,7 @@ pub(crate) struct LineRef {
 }
 
 impl LineRef {
-    /// Among those that wait for room at an endpoint: all that other hosts have for it.
+    /// Stands in a queue of lines that wait for room at an endpoint, for all other hosts together.
     pub const HOSTS: LineRef = LineRef { attachment: u32::MAX, line: u32::MAX };
 }
 
@@ -64,7 +64,7 @@ impl Lines {
         self.lines.len()
     }
 
-    /// Numbers from here on were never given out.
+    /// Numbers from here on were never assigned.
     pub fn end(&self) -> u32 {
         self.lines.capacity() as u32
     }
@@ -83,42 +83,42 @@ pub(crate) enum Peer {
     None,
 }
 
-/// What is to be said to a line's program, and what was said. Bits, so that an entry stays small.
+/// What a line's program is owed, and what it was told. Bits, so that an entry stays small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Marks(u16);
 
 impl Marks {
     /// Records are dropped until the program sends again.
     pub const REFUSED: Marks = Marks(1);
-    /// It stands in the queue of those that wait for room at the peer.
+    /// It is in the queue of lines that wait for room at the peer.
     pub const WAITS: Marks = Marks(1 << 1);
     /// There is room for it at the peer, ahead of those that wait.
     pub const READIED: Marks = Marks(1 << 2);
-    /// To be said: it was refused.
+    /// Owed to the program: its record was refused.
     pub const OWES_REFUSED: Marks = Marks(1 << 3);
-    /// To be said: it is to send again.
+    /// Owed to the program: it may send again.
     pub const OWES_READY: Marks = Marks(1 << 4);
-    /// To be said: how far the peer has taken what was sent.
+    /// Owed to the program: how far the peer has taken what was sent.
     pub const OWES_TAKEN: Marks = Marks(1 << 5);
-    /// To be said: it has ended.
+    /// Owed to the program: the line has ended.
     pub const OWES_CLOSED: Marks = Marks(1 << 6);
-    /// It stands in the list of those that something is to be said of.
+    /// It is in the list of lines with something owed.
     pub const IS_LISTED: Marks = Marks(1 << 7);
     /// The program was told that it has ended.
     pub const IS_TOLD: Marks = Marks(1 << 8);
-    /// The program has said that it uses it no more.
+    /// The program has said that it no longer uses it.
     pub const IS_LEFT: Marks = Marks(1 << 9);
-    /// Something came for it from another host, and stands in the list of that.
+    /// Something came for it from another host, and it is in the list of such lines.
     pub const HAS_COME: Marks = Marks(1 << 10);
     /// Its stream was opened here,
     pub const OPENED_HERE: Marks = Marks(1 << 11);
-    /// and the first record, which says the epoch of the program, was not sent yet.
+    /// and the first record, which tells the epoch of the program, was not sent yet.
     pub const SAYS_EPOCH: Marks = Marks(1 << 12);
-    /// Its stream is paused, and it stands in the list of those at its endpoint.
+    /// Its stream is paused, and it is in the list of such lines of its endpoint.
     pub const IS_PAUSED: Marks = Marks(1 << 13);
     /// Its stream had no room.
     pub const IS_FULL: Marks = Marks(1 << 14);
-    /// Its user had as much under way as it may, and it stands in the queue of those that wait for that to change.
+    /// Its user had as much under way as allowed, and it is in the queue of such lines.
     pub const IS_SHORT: Marks = Marks(1 << 15);
 
     pub fn has(self, mark: Marks) -> bool {
@@ -141,7 +141,7 @@ impl Marks {
     }
 }
 
-/// What the first record that was refused needs at the peer.
+/// The room that the first refused record needs at the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Needs {
     /// Places in the ring.
@@ -150,11 +150,11 @@ pub(crate) struct Needs {
     pub units: u16,
 }
 
-/// What the first record of a line needs: a place for the peer's name, and one for itself.
+/// The room that the first record of a line needs: one place for the peer's name, and one for itself.
 pub(crate) const TO_OPEN: Needs = Needs { places: 2, units: units(OPENED_BYTES) as u16 };
 
 impl Needs {
-    /// What covers both.
+    /// The larger need of both.
     pub fn max(self, other: Needs) -> Needs {
         Needs { places: self.places.max(other.places), units: self.units.max(other.units) }
     }
@@ -172,19 +172,20 @@ pub(crate) struct Line {
     /// The endpoint here.
     pub row: RowId,
     pub peer: Peer,
-    /// Places in the records that our program sent: up to here handed to the peer, taken by it, and known to our program as taken.
+    /// Places among the records that our program sent: up to where they were handed to the peer, taken by it, and known to our program as
+    /// taken.
     pub delivered: Place,
     pub taken: Place,
     pub told: Place,
-    /// Places in the records for our program: up to here stored in its ring, and taken by it.
+    /// Places among the records for our program: up to where they were stored in its ring, and taken by it.
     pub came: Place,
     pub got: Place,
     pub marks: Marks,
-    /// While it waits.
+    /// What it needs, while it waits.
     pub needs: Needs,
     /// Chunks of what is under way to another host, as its user's quota counts them.
     pub chunks: u8,
-    /// Once it has ended: why, and up to where its records were handed to the peer's program.
+    /// After its end: why it ended, and up to where its records were handed to the peer's program.
     pub reason: Reason,
     pub touched: Place,
     /// The user whose quota it counts for.
@@ -200,7 +201,7 @@ impl Line {
         Line { row, peer, delivered, taken, told, came, got, marks, needs, chunks: 0, reason, touched, payer }
     }
 
-    /// Notes that the peer has taken so much, if that can be.
+    /// Notes how much the peer has taken, if that is possible.
     pub fn note_taken(&mut self, taken: Place) {
         if taken.is_between(self.taken, self.delivered) {
             self.taken = taken;

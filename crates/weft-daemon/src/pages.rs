@@ -1,24 +1,24 @@
-//! Where the parts of endpoints lie in a file: ranges of pages that are given out and come back.
+//! Allocates the pages of a file to the parts of endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pages of a file that no part has.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// By their first page: how many. No two of them touch.
+    /// Their lengths, by first page. No two of them touch.
     free: BTreeMap<u32, u32>,
-    /// The same ranges by their sizes: a program cannot make the search long.
+    /// The same ranges by length, so that a program cannot make the search slow.
     sizes: BTreeSet<(u32, u32)>,
-    /// Pages from here on were never given out, and are zero.
+    /// Pages from here on were never allocated, and are zero.
     fresh: u32,
     end: u32,
 }
 
-/// A range that was given out.
+/// A range that was allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub page: u32,
-    /// It was another part's before, and is not zero.
+    /// Another part had it before, so it is not zero.
     pub is_used: bool,
 }
 
@@ -28,18 +28,18 @@ impl Pages {
         Pages { free: BTreeMap::new(), sizes: BTreeSet::new(), fresh: begin, end: end.max(begin) }
     }
 
-    /// Whether so many pages would be ones that were never given out.
+    /// Whether `take` would allocate only pages that were never allocated before.
     pub fn would_be_fresh(&self, pages: u32) -> bool {
         self.sizes.range((pages, 0)..).next().is_none()
     }
 
-    /// How many pages of the file were ever given out, with those before the first one. They stay allocated until the file is gone, because
-    /// nobody may punch holes into it.
+    /// How many pages of the file were ever allocated, including those before the first one. They stay allocated until the file is gone,
+    /// because nobody may punch holes into it.
     pub fn touched(&self) -> u32 {
         self.fresh
     }
 
-    /// Gives out so many pages, of the smallest range that has them. `None` if there is none.
+    /// Allocates so many pages, from the smallest range that has them. `None` if there is none.
     pub fn take(&mut self, pages: u32) -> Option<Taken> {
         let found = self.sizes.range((pages, 0)..).next().copied();
         if let Some((free, page)) = found {
@@ -55,7 +55,7 @@ impl Pages {
         Some(Taken { page, is_used: false })
     }
 
-    /// Takes a range back that was given out.
+    /// Takes back a range that was allocated.
     pub fn give_back(&mut self, page: u32, pages: u32) {
         let (mut page, mut pages) = (page, pages);
         if let Some(behind) = self.remove(page + pages) {

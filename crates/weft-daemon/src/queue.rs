@@ -2,11 +2,11 @@
 
 use slab::Slab;
 
-/// An entry's place in a queue, as long as it stands there.
+/// An entry's place in a queue, valid while it is queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(u32);
 
-/// A queue: each operation takes the same time, however long it is.
+/// A queue. Each operation takes constant time.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<T> {
     links: Slab<Link<T>>,
@@ -45,7 +45,7 @@ impl<T> Queue<T> {
         self.take(self.first?)
     }
 
-    /// Takes the entry that stands there.
+    /// Removes the entry with this ticket.
     pub fn take(&mut self, ticket: Ticket) -> Option<T> {
         let Link { entry, before, behind } = self.links.try_remove(ticket.0 as usize)?;
         match before {

@@ -1,4 +1,4 @@
-//! What each user may hold: a share of what is left, so that the next user always finds some. (The rule of dbus-broker.)
+//! How much each user may hold: a share of what is left, so that the next user always finds some. (The rule of dbus-broker.)
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use weft_wire::Uid;
 pub enum Quota {
     /// Endpoints.
     Endpoints,
-    /// Lines of its endpoints, and those that they opened at others.
+    /// Lines of its endpoints, and lines that these opened at other users' endpoints.
     Lines,
     /// Pages of files.
     Pages,
@@ -33,7 +33,7 @@ pub(crate) const QUOTAS: [(Quota, &str); KINDS] = [
     (Quota::UnderWay, "chunks of 16 KiB under way"),
 ];
 
-/// How much there is for all users together.
+/// Limits for all users together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Endpoints.
@@ -81,12 +81,12 @@ impl Accounts {
         Accounts { shares: QUOTAS.map(|(quota, _)| Share::new(limits.of(quota))) }
     }
 
-    /// Takes so much for a user. False, and nothing taken, if that is more than its share.
+    /// Takes an amount for a user. False, with nothing taken, if that exceeds its share.
     pub fn take(&mut self, user: Uid, quota: Quota, amount: u64) -> bool {
         self.shares[quota as usize].take(user, amount)
     }
 
-    /// Gives back so much that was taken.
+    /// Gives back an amount that was taken.
     pub fn give_back(&mut self, user: Uid, quota: Quota, amount: u64) {
         self.shares[quota as usize].give_back(user, amount);
     }
@@ -101,13 +101,13 @@ impl Accounts {
         self.shares[quota as usize].most(user)
     }
 
-    /// How much all users hold, and may hold together.
+    /// How much all users hold together, and the limit.
     pub fn total(&self, quota: Quota) -> (u64, u64) {
         let Share { limit, held, .. } = self.shares[quota as usize];
         (held, limit)
     }
 
-    /// The user that holds something and comes behind `last`, or first.
+    /// The next user after `last` that holds something, or the first one.
     pub fn next_user(&self, last: Option<Uid>) -> Option<Uid> {
         let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
         let next = |share: &Share| share.users.range((behind, Bound::Unbounded)).next().map(|(user, _)| *user);
@@ -134,7 +134,7 @@ impl Share {
         Share { limit, held: 0, users: BTreeMap::new() }
     }
 
-    /// Takes so much for a user. False, and nothing taken, if that is more than its share.
+    /// Takes an amount for a user. False, with nothing taken, if that exceeds its share.
     pub fn take(&mut self, user: Uid, amount: u64) -> bool {
         let own = self.own(user);
         if own.saturating_add(amount) > self.most(user) {
@@ -147,7 +147,7 @@ impl Share {
         true
     }
 
-    /// Gives back so much that was taken.
+    /// Gives back an amount that was taken.
     pub fn give_back(&mut self, user: Uid, amount: u64) {
         let Some(own) = self.users.get_mut(&user) else { return };
         let amount = amount.min(*own);
@@ -169,7 +169,7 @@ impl Share {
     /// How much a user may hold now.
     fn most(&self, user: Uid) -> u64 {
         let own = self.own(user);
-        // This user is among them.
+        // Counts this user too.
         let users = self.users.len() as u64 + u64::from(own == 0);
         self.limit.saturating_sub(self.held).saturating_add(own) / (users + 1)
     }

@@ -1,10 +1,10 @@
-//! What each user may do in a second.
+//! How often each user may do something in a second.
 
 use std::collections::BTreeMap;
 use weft_transport::Time;
 use weft_wire::Uid;
 
-/// A thing that each user may do so often in a second.
+/// A thing whose rate is bounded for each user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rate {
     Endpoints,
@@ -14,10 +14,10 @@ pub(crate) enum Rate {
 
 const KINDS: usize = 3;
 
-/// How often each user may do something in a second. What is more waits.
+/// How often each user may do something in a second. The excess waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rates {
-    /// Endpoints made. One in a place that another endpoint had counts once more for each 64 KiB that are made zero for it.
+    /// Endpoints made. Reusing another endpoint's memory counts once more for each 64 KiB that are zeroed.
     pub endpoints: u64,
     /// Times that an endpoint is made resident.
     pub remappings: u64,
@@ -31,15 +31,15 @@ impl Default for Rates {
     }
 }
 
-/// A user may be so far ahead of its rate.
+/// How far a user may be ahead of its rate.
 const AHEAD_NANOS: u64 = 100_000_000;
 
 /// How far each user is ahead of its rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Meters {
-    /// Nanoseconds for each time.
+    /// Nanoseconds between two occurrences.
     intervals: [u64; KINDS],
-    /// The times up to which users have used their rates. A user without an entry has used nothing.
+    /// The time up to which each user has used its rates. A user without an entry has used nothing.
     users: BTreeMap<Uid, [Time; KINDS]>,
 }
 
@@ -57,7 +57,7 @@ impl Meters {
         (ahead > AHEAD_NANOS).then(|| now.plus_nanos(ahead - AHEAD_NANOS))
     }
 
-    /// A user does something so many times.
+    /// A user does something `times` times.
     pub fn note(&mut self, user: Uid, rate: Rate, times: u64, now: Time) {
         let interval = self.intervals[rate as usize];
         if interval == 0 {

@@ -1,4 +1,4 @@
-//! The control plane: requests of programs to the system endpoint, and their answers.
+//! The control plane: programs' requests to the system endpoint, and the answers.
 
 use crate::engine::{Calls, EarlyCall, Engine};
 use crate::far::Called;
@@ -20,13 +20,13 @@ use weft_wire::{EndpointId, Head, HeadWords, Key, Kind, Name, Reason, Uid, MAX_A
 /// Requests of an attachment that are served in a turn.
 const REQUESTS: u32 = 32;
 
-/// For so long after its first turn the engine waits for programs that somebody calls.
+/// How long after its first turn the engine waits for programs that others call.
 const EARLY_NANOS: u64 = 2_000_000_000;
 
-/// Calls that wait and are looked at in a turn.
+/// Waiting calls that are checked in a turn.
 const EARLY_LOOKS: usize = 64;
 
-/// Bytes that are made zero for an endpoint and count as much as another endpoint made.
+/// For the rate of endpoints made, zeroing this many bytes counts as one more endpoint.
 const CLEARED: usize = 64 << 10;
 
 /// Bytes of the longest request.
@@ -48,7 +48,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         (REQUESTS, Calls::Now)
     }
 
-    /// Serves the next request, if there is one, room for its answer, and its user may ask. Returns when to serve another one.
+    /// Serves the next request, if there is one, there is room for its answer, and its user may ask. Returns when to serve another one.
     fn serve_request(&mut self, attachment: u32) -> Result<Calls, Violation> {
         let Some(found) = self.attachments.get(attachment as usize).filter(|found| !found.is_broken) else {
             return Ok(Calls::Never);
@@ -60,7 +60,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 return Err(Violation);
             }
             if !row.has_room(0) {
-                // The program rings when it has taken an answer.
+                // The program rings once it has taken an answer.
                 found.segment.set_cursor(row.part.there(Cursor::WantsRoom), 1);
                 return Ok(Calls::Never);
             }
@@ -109,7 +109,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(Calls::Now)
     }
 
-    /// The answer to a request, if it is not to wait.
+    /// The answer to a request. `None` if it must wait.
     fn answer_or_wait(&mut self, attachment: u32, slot: u16, request: Request) -> Option<Answer> {
         if let Request::Open { part, to } = request {
             if self.is_far(&to) {
@@ -150,19 +150,19 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.started.is_some_and(|at| self.now.nanos_since(at) < EARLY_NANOS)
     }
 
-    /// A call waits. It counts for its user.
+    /// Keeps a call that waits, and counts it for its user.
     fn keep_call(&mut self, call: EarlyCall) {
         self.early.push_back(call);
         self.early_due = self.early.len();
     }
 
-    /// A call waits no more.
+    /// Ends a call's wait.
     pub(crate) fn end_call(&mut self, call: &EarlyCall) {
         self.accounts.give_back(call.user, Quota::Calls, 1);
     }
 
-    /// Answers calls that waited for programs to come back or for hosts, as far as these are there, or it is too late. Looks at those alone for
-    /// which something has changed, and at so many in a turn.
+    /// Answers calls that wait for programs to come back or for hosts, if these are there or it is too late. Checks only calls for which
+    /// something has changed, and at most so many in a turn.
     pub(crate) fn answer_early_calls(&mut self) -> u32 {
         let is_over = !self.has_just_begun();
         if is_over != std::mem::replace(&mut self.early_is_over, is_over) {
@@ -175,7 +175,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
             let Some(call) = self.early.pop_front() else { break };
             let system = self.attachments.get(call.attachment as usize).and_then(|found| found.rows.get(0).copied());
             let Some(system) = system.filter(|id| self.has_room_now(*id)) else {
-                // No event tells of room for sure.
+                // No event reliably reports room.
                 self.early_due += 1;
                 self.early.push_back(call);
                 continue;
@@ -192,7 +192,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// The answer to a call, or the host that it waits for if it waits for one.
+    /// The answer to a call. An error if it must wait, with the host that it waits for, if any.
     fn answer_call(&mut self, call: &EarlyCall, is_over: bool) -> Result<Answer, Option<HostId>> {
         if self.is_far(&call.to) {
             let called = call.failed.map_or_else(|| self.call_far(call.attachment, call.part, &call.to, true), Err);
@@ -208,7 +208,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(self.open(call.attachment, call.part, &call.to).unwrap_or_else(Answer::Refused))
     }
 
-    /// Whether there is a place in an endpoint's ring, once its program was asked how far it has read.
+    /// Whether there is a place in an endpoint's ring, after a fresh look at how far its program has read.
     fn has_room_now(&mut self, id: RowId) -> bool {
         let Some(row) = self.rows.get_mut(id) else { return false };
         let Some(found) = self.attachments.get(row.attachment as usize) else { return false };
@@ -289,7 +289,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         if found.rows.vacant_key() >= PARTS_MOST as usize || !self.accounts.take(user, Quota::Endpoints, 1) {
             return Err(Reason::NoRoom);
         }
-        // Those that an endpoint had before count already.
+        // Pages that an endpoint had before count already.
         let fresh = if found.pages.would_be_fresh(pages) { pages.into() } else { 0 };
         let may_have = self.accounts.take(user, Quota::Pages, fresh);
         let taken = if may_have { found.pages.take(pages) } else { None };
@@ -334,7 +334,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
     }
 }
 
-/// What a request says.
+/// Decodes a request.
 fn request_of(head: HeadWords, packed: &[u8]) -> Result<Request, Violation> {
     let mut args = [0; MAX_ARGS];
     let args = &mut args[..head.args()];
@@ -346,7 +346,7 @@ fn request_of(head: HeadWords, packed: &[u8]) -> Result<Request, Violation> {
     Request::from_record(head.op(), args, payload).map_err(|_| Violation)
 }
 
-/// Makes the rings and cursors of a part zero that another endpoint had before.
+/// Zeroes the rings and cursors of a part that another endpoint had before.
 fn clear(segment: &impl Segment, part: Part) {
     segment.write(part.at, &vec![0; part.send_area() - part.at]);
 }

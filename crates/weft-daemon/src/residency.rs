@@ -1,6 +1,6 @@
 //! Residency: which endpoints have a frame, which wait for one, and whose turn it is.
 //!
-//! A machine that sees neither memory of programs nor a clock. The engine tells it of events:
+//! A state machine that sees neither programs' memory nor a clock. The engine reports events to it:
 //!
 //! ```text
 //! rouse       an endpoint has something to do: its program wrote, or something came for it
@@ -10,8 +10,8 @@
 //! remove      an endpoint is gone, in whatever state
 //! ```
 //!
-//! After `evict` and `bind` the engine looks whether the endpoint has something to do, and rouses it if so: its program may have written while
-//! nobody looked. An event for an endpoint that is gone changes nothing, because the clock in its id is old.
+//! After `evict` and `bind` the engine checks whether the endpoint has something to do, and rouses it if so: its program may have written
+//! while nobody looked. An event for an endpoint that is gone changes nothing, because the clock in its id is old.
 
 #[cfg(test)]
 mod tests;
@@ -36,15 +36,15 @@ const BINDS: usize = 8;
 /// Where an endpoint's working state is. See `docs/design/weftd-endpoints.md`, "Residency".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Residence {
-    /// Nowhere: it has nothing to do.
+    /// In no frame, with nothing to do.
     Idle,
-    /// Nowhere, and it has something to do. It stands in its user's queue for frames.
+    /// In no frame, with something to do. It is in its user's queue for frames.
     Waiting(Ticket),
-    /// In this frame, and in the schedule or not.
+    /// In this frame. It is in the schedule if it has something to do.
     Resident { frame: u32, is_scheduled: bool },
 }
 
-/// Frames, those that wait for one, and the schedule of those that have one.
+/// Frames, the endpoints that wait for one, and the schedule of those that have one.
 #[derive(Clone, Debug)]
 pub(crate) struct Residency {
     frames: Frames,
@@ -90,7 +90,7 @@ impl Residency {
         }
     }
 
-    /// The endpoint whose turn it is leaves the schedule, and is to be visited.
+    /// Takes the endpoint whose turn it is out of the schedule, to be visited.
     pub fn next_visit(&mut self, rows: &mut Rows) -> Option<RowId> {
         let id = self.schedule.pop_front()?;
         if let Some(Residence::Resident { is_scheduled, .. }) = rows.get_mut(id).map(|row| &mut row.residence) {
@@ -99,7 +99,7 @@ impl Residency {
         Some(id)
     }
 
-    /// An endpoint was visited: so much was done, and there may be more or not.
+    /// An endpoint was visited, with so much done. `has_more` says whether there may be more to do.
     pub fn visited(&mut self, rows: &mut Rows, id: RowId, (done, has_more): (u32, bool)) {
         if let Some(Residence::Resident { frame, .. }) = rows.get(id).map(|row| row.residence).filter(|_| done > 0) {
             self.frames.note_visit(frame, has_more);
@@ -109,7 +109,7 @@ impl Residency {
         }
     }
 
-    /// The endpoint that should give its frame away, if one waits that may have it, no frame is free, and there is one that may go.
+    /// The endpoint that should give up its frame, if another one waits that may have it, no frame is free, and one can be evicted.
     pub fn victim(&mut self, meters: &Meters, now: Time) -> Option<RowId> {
         self.waiting.delay(meters, now);
         match self.has_waiting() && !self.frames.has_free() {
@@ -118,7 +118,7 @@ impl Residency {
         }
     }
 
-    /// An endpoint gives its frame away.
+    /// An endpoint gives up its frame.
     pub fn evict(&mut self, rows: &mut Rows, id: RowId) {
         let Some(row) = rows.get_mut(id) else { return };
         let Residence::Resident { frame, is_scheduled } = row.residence else { return };
@@ -129,7 +129,7 @@ impl Residency {
         }
     }
 
-    /// Gives a free frame to the endpoint that waits and is the next one, after `victim` was asked. `None` if there is no such frame or endpoint.
+    /// Gives a free frame to the next waiting endpoint; call `victim` before. `None` if there is no such frame or endpoint.
     pub fn bind(&mut self, rows: &mut Rows, meters: &mut Meters, now: Time) -> Option<RowId> {
         if !self.frames.has_free() {
             return None;
@@ -153,12 +153,12 @@ impl Residency {
         rows.remove(id)
     }
 
-    /// When an endpoint that waits may have a frame, if that is later.
+    /// When a waiting endpoint may have a frame, if its rate delays it.
     pub fn next_time(&self) -> Option<Time> {
         self.waiting.later.first().map(|(at, _)| *at)
     }
 
-    /// Whether there is an endpoint to visit, or one that waits and may have a frame.
+    /// Whether there is an endpoint to visit, or a waiting one that may have a frame.
     pub fn has_work(&self) -> bool {
         !self.schedule.is_empty() || self.has_waiting()
     }
@@ -193,7 +193,7 @@ impl Waiting {
         queue.push(id)
     }
 
-    /// Takes the next endpoint: of each user in turn.
+    /// Takes the next endpoint, from each user in turn.
     fn pop(&mut self) -> Option<RowId> {
         let user = self.users.pop_front()?;
         let queue = self.queues.get_mut(&user)?;
@@ -205,7 +205,7 @@ impl Waiting {
         id
     }
 
-    /// Takes an endpoint that waits no more.
+    /// Removes an endpoint that no longer waits.
     fn take(&mut self, user: Uid, ticket: Ticket) {
         let Some(queue) = self.queues.get_mut(&user) else { return };
         queue.take(ticket);
@@ -216,7 +216,7 @@ impl Waiting {
         }
     }
 
-    /// The next user is one that may have a frame now: others wait until they may.
+    /// Sets users aside until the next one may have a frame now.
     fn delay(&mut self, meters: &Meters, now: Time) {
         while let Some(&user) = self.users.front() {
             let Some(at) = meters.later(user, Rate::Remappings, now) else { return };
@@ -225,7 +225,7 @@ impl Waiting {
         }
     }
 
-    /// Users that may have a frame again.
+    /// Brings back users that may have a frame again.
     fn end_of_delay(&mut self, now: Time) {
         while let Some(&(at, user)) = self.later.first().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, user));
@@ -273,7 +273,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         work
     }
 
-    /// Rouses an endpoint if it has something to send, or something of other hosts is for it and does not wait for room.
+    /// Rouses an endpoint if it has something to send, or if something from other hosts came for it and does not wait for room.
     fn look_for_work(&mut self, id: RowId) {
         let waits_for_room = self.rows.get(id).is_some_and(|row| row.waits_for_room);
         if self.has_sent(id) || (!waits_for_room && (self.has_come(id) || self.has_paused(id))) {

@@ -1,4 +1,4 @@
-//! The table of endpoints: a row for each, whether it is resident or not.
+//! The table of endpoints: a row for each, resident or not.
 
 use crate::lines::Needs;
 use crate::queue::Ticket;
@@ -8,20 +8,20 @@ use weft_core::Admission;
 use weft_wire::segment::Part;
 use weft_wire::{EndpointId, Key, Uid};
 
-/// A place in the table, and how often endpoints came and went there: what was meant for one of them is not for the next. (The seed's
-/// logical clock.)
+/// A place in the table, and how often endpoints came and went there, so that events meant for an earlier one do not reach a later one.
+/// (The seed's logical clock.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RowId {
     pub index: u32,
     clock: u32,
 }
 
-/// An endpoint, as the daemon knows it. The cursors are the daemon's own: the program cannot change them.
+/// An endpoint, as the daemon knows it. The cursors are the daemon's own copies, which the program cannot change.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Row {
     pub attachment: u32,
-    /// Its number among the parts of its attachment: its bell.
+    /// The number of its part in its attachment, which is also that of its bell.
     pub part_number: u32,
     pub endpoint: EndpointId,
     pub part: Part,
@@ -33,29 +33,29 @@ pub(crate) struct Row {
     pub weight: u32,
     /// Descriptors taken from the send ring.
     pub sent: u64,
-    /// Descriptors stored in the receive ring, and taken from there as far as is known.
+    /// Descriptors stored in the receive ring, and how many of them are known to be taken.
     pub received: u64,
     pub received_known: u64,
-    /// Units of the receive area given out, and read as far as is known.
+    /// Units of the receive area that were allocated, and how many of them are known to be read.
     pub area: u64,
     pub area_known: u64,
     /// Its lines.
     pub lines: u32,
     /// Records that were refused here for now.
     pub refused: u64,
-    /// Its place in the queue of those whose ring was full, if it stands there.
+    /// Its ticket in the queue of endpoints whose ring was full, if it is there.
     pub blocked: Option<Ticket>,
-    /// Lines that were refused here wait to be told that there is room.
+    /// Whether lines that were refused here wait for the news that there is room.
     pub has_stalled: bool,
     /// Records of other hosts wait for room.
     pub waits_for_room: bool,
     /// The room that the first of them needs.
     pub come_needs: Needs,
-    /// Other hosts stand in the queue of those that wait for room.
+    /// Other hosts are in the queue of those that wait for room.
     pub do_hosts_wait: bool,
     /// It is the turn of other hosts in that queue.
     pub is_hosts_turn: bool,
-    /// Room is kept for a stream of another host that is to open a line.
+    /// Room is reserved for a stream of another host that will open a line.
     pub keeps_room: bool,
 }
 
@@ -144,7 +144,7 @@ impl Rows {
         self.places.get_mut(id.index as usize).filter(|place| place.clock == id.clock)?.row.as_mut()
     }
 
-    /// Has each place begin its clock again: a fault for tests.
+    /// Resets the clock of each place: a fault for tests.
     #[cfg(test)]
     pub fn forget_clocks(&mut self) {
         self.places.iter_mut().for_each(|place| place.clock = 0);

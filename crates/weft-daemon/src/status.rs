@@ -1,4 +1,4 @@
-//! What an engine tells of itself: step by step, so that a survey of 100,000 endpoints stops no messages for long.
+//! Surveys of an engine, step by step, so that a survey of 100,000 endpoints does not hold up messages for long.
 
 use crate::engine::{Counters, Engine};
 use crate::frames::Policy;
@@ -14,26 +14,26 @@ use weft_wire::status::{
 };
 use weft_wire::{HostAddress, Name, Uid};
 
-/// Places of tables that a step looks at, at most.
+/// Table entries that a step looks at, at most.
 const PLACES: usize = 1024;
 
-/// Items that a step tells, at most.
+/// Items that a step reports, at most.
 const ITEMS: usize = 64;
 
-/// Users that a step tells of: the share of each costs a look at all the others.
+/// Users that a step reports: each one's share costs a look at all the others.
 const USERS: usize = 8;
 
 /// A survey of an engine, which goes on with each step.
 #[derive(Clone, Copy, Debug)]
 pub struct Survey {
     scope: Scope,
-    /// The user who is told of its own things alone. `None`: of everybody's.
+    /// A user who sees only its own things. `None`: a viewer who sees everything.
     viewer: Option<Uid>,
     stage: Stage,
     seen: EndStatus,
 }
 
-/// What comes next, and from where on.
+/// The next stage, and where it begins.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Daemon,
@@ -47,12 +47,12 @@ enum Stage {
 }
 
 impl Survey {
-    /// A survey for a user, or for one who may see everything.
+    /// A survey for a user, or for a viewer who may see everything.
     pub fn new(scope: Scope, viewer: Option<Uid>) -> Survey {
         Survey { scope, viewer, stage: Stage::Daemon, seen: EndStatus::default() }
     }
 
-    /// Whether all was told.
+    /// Whether everything was reported.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
@@ -63,8 +63,8 @@ impl Survey {
 }
 
 impl<S: Segment, L: Link> Engine<S, L> {
-    /// Goes on with a survey: looks at some places, and adds what is told of them. What the process around the engine knows better, its
-    /// number and its version, is left at zero and empty.
+    /// Continues a survey: looks at some entries, and adds what there is to report of them. Leaves the process's number at zero and its
+    /// version empty, for the process around the engine to fill in.
     pub fn survey(&mut self, survey: &mut Survey, items: &mut Vec<Item>) {
         survey.stage = match survey.stage {
             Stage::Daemon => {
@@ -169,7 +169,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
                 uid: found.user.0,
                 pid: None,
                 epoch: format!("{:016x}", found.epoch.0),
-                // The first ones are the system endpoint and its line.
+                // The first one of each is the system endpoint and its line.
                 endpoints: found.rows.len().saturating_sub(1) as u64,
                 lines: found.lines.len().saturating_sub(1) as u64,
                 sleeps: found.segment.cursor(ASLEEP) != 0,
@@ -205,7 +205,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// Counts an endpoint, and tells of it if that is asked for. Returns whether it told.
+    /// Counts an endpoint, and reports it if asked for. Returns whether it did.
     fn tell_endpoint(&self, survey: &mut Survey, id: RowId, row: &Row, items: &mut Vec<Item>) -> bool {
         let Some(name) = self.name_of(id).filter(|name| row.part_number != 0 && survey.may_see(name.uid)) else {
             return false;
@@ -243,10 +243,10 @@ impl<S: Segment, L: Link> Engine<S, L> {
         true
     }
 
-    /// Descriptors that an endpoint's program has not taken, as it says: only to be told, so that nothing hangs on its truth.
+    /// Descriptors that an endpoint's program has not taken, by its own account: only for reports, so it need not be true.
     fn not_taken(&self, row: &Row) -> u64 {
         let known = row.received - row.received_known;
-        // Of an endpoint that is not known to be behind, no page is touched.
+        // No page is touched for an endpoint that is not known to be behind.
         let Some(found) = self.attachments.get(row.attachment as usize).filter(|_| known > 0) else { return known };
         let taken = found.segment.cursor(row.part.here(Cursor::Taken));
         row.received - taken.clamp(row.received_known, row.received)
@@ -278,7 +278,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Stage::Lines { attachment, line }
     }
 
-    /// Counts a line, and describes it if that is asked for.
+    /// Counts a line, and describes it if asked for.
     fn describe_line(&self, survey: &mut Survey, at: LineRef, entry: &Line) -> Option<LineStatus> {
         let limit = match (entry.marks.has(Marks::WAITS), entry.marks.has(Marks::IS_FULL)) {
             (true, _) => LineLimit::Peer,
@@ -337,7 +337,7 @@ fn name_of(policy: Policy) -> &'static str {
     }
 }
 
-/// An address in words, if it is one.
+/// An address as text, if it is one.
 fn printed(address: HostAddress) -> Option<String> {
     (!address.is_none()).then(|| format!("{address:?}"))
 }

@@ -1,11 +1,11 @@
-//! Memory that a program shares with the engine, in ordinary memory: for tests and the simulator.
+//! A program's shared memory, in ordinary memory: for tests and the simulator.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use weft_wire::descriptor::{lap, Words, WORDS};
 use weft_wire::segment::{Segment, PARTS, PARTS_MOST};
 
-/// A file in ordinary memory. Clones are views of the same one.
+/// A file in ordinary memory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct MemSegment(Rc<RefCell<Vec<u64>>>);
 
@@ -13,13 +13,13 @@ const BRANCHES: usize = 64;
 const LEAVES: usize = BRANCHES + 512;
 
 impl MemSegment {
-    /// A file of zeros, of whole words and behind the beginning of the parts.
+    /// A file of zeros. `bytes` is a number of whole words, and reaches beyond the beginning of the parts.
     pub fn new(bytes: usize) -> MemSegment {
         assert!(bytes > PARTS && bytes % 8 == 0, "room for a part");
         MemSegment(Rc::new(RefCell::new(vec![0; bytes / 8])))
     }
 
-    /// Stores a word anywhere: what a program that goes wild does.
+    /// Stores a word anywhere, as a program gone wild would.
     pub fn scribble(&self, at: usize, word: u64) {
         let mut words = self.0.borrow_mut();
         let len = words.len();

@@ -1,4 +1,4 @@
-//! A visit to an endpoint: its send ring is read, and what is there goes to the other ends of its lines.
+//! A visit to an endpoint: reads its send ring, and forwards the records to the other ends of its lines.
 
 use crate::deliver::{NotNow, Source};
 use crate::engine::Engine;
@@ -19,13 +19,13 @@ use weft_wire::{EndpointId, HeadWords, Kind, Name, Reason, Uid};
 /// Descriptors taken in a visit, at most. (The seed loiters for as many messages.)
 const LOITER: u32 = 64;
 
-/// Bytes of contents copied in a visit, at most, but for the last record.
+/// Bytes of contents copied in a visit, at most. The last record may exceed it.
 const BYTES: usize = 256 << 10;
 
-/// A program wrote what none writes.
+/// A program wrote something that no correct program writes.
 pub(crate) struct Violation;
 
-/// Where a descriptor comes from.
+/// The origin of a descriptor.
 struct From {
     row: RowId,
     attachment: u32,
@@ -50,8 +50,8 @@ impl<S: Segment, L: Link> Engine<S, L> {
         (sent + came, has_more || more_came)
     }
 
-    /// The last visits to the endpoints of a program that has ended: takes all that it left and had rung for. An endpoint that has nothing to do
-    /// is not looked at, for it may never have been used, and there may be very many.
+    /// The last visits to the endpoints of a program that has ended: takes all that it left and had rung for. Skips endpoints with nothing
+    /// to do: there may be very many, and some were never used.
     pub(crate) fn visit_all_last(&mut self, attachment: u32, rows: &[RowId]) {
         let mut rung = Vec::new();
         if let Some(found) = self.attachments.get(attachment as usize) {
@@ -63,7 +63,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         rows.iter().skip(1).for_each(|row| self.visit_last(*row));
     }
 
-    /// Takes as much as the ring and the area of an endpoint hold: a program has no more under way.
+    /// Takes as much as the ring and the area of an endpoint hold: a program cannot have more under way.
     fn visit_last(&mut self, id: RowId) {
         let Some(row) = self.rows.get(id).filter(|row| !row.is_idle()) else { return };
         let sizes = row.part.sizes;
@@ -111,7 +111,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         (taken, has_more)
     }
 
-    /// Does what a descriptor says.
+    /// Carries out a descriptor.
     #[inline(always)]
     fn take(&mut self, from: &From, words: &Words) -> Result<(), Violation> {
         let Descriptor { line: LineId(number), taken, at, said } = Descriptor::check(words).map_err(|_| Violation)?;
@@ -142,7 +142,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// A record goes to the other end of its line.
+    /// Forwards a record to the other end of its line.
     #[inline(always)]
     fn forward(
         &mut self,
@@ -154,7 +154,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         words: &Words,
     ) -> Result<(), Violation> {
         if marks.has(Marks::REFUSED) || peer == Peer::None {
-            // It comes again, or the line has ended and its program knows, or will know, how far it was read.
+            // The program sends it again; or the line has ended, and the program learns how far it was read.
             return Ok(());
         }
         if head.is(Kind::Open) {
@@ -168,7 +168,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
             }
             source.at = from.send_area + at as usize * UNIT;
         }
-        // Links of a ring are no records, and a flow is opened before it is used.
+        // Links of a ring are no records, and a flow must be opened before it is used.
         if head.is(Kind::Pad) || head.is(Kind::Switch) {
             return Err(Violation);
         }
@@ -185,7 +185,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(())
     }
 
-    /// A record goes to another host.
+    /// Forwards a record to another host.
     #[inline(never)]
     fn forward_far(&mut self, line: LineRef, to: (HostId, StreamId), head: HeadWords, words: &Words, source: Source) {
         let mut packed = std::mem::take(&mut self.contents);
@@ -201,7 +201,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         self.contents = packed;
     }
 
-    /// Notes what became of a record.
+    /// Notes the result of a delivery.
     #[inline(always)]
     fn delivered(&mut self, line: LineRef, to: LineRef, head: HeadWords, delivered: Result<(), NotNow>) {
         match delivered {
@@ -220,7 +220,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         }
     }
 
-    /// A record that opens a flow goes to the other end of its line, which it opens if it is the first one.
+    /// Forwards a record that opens a flow. If it is the first one of its line, it opens the line too.
     #[cold]
     #[inline(never)]
     fn forward_open(
@@ -267,7 +267,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Ok(())
     }
 
-    /// The first record of a line, which its peer has not heard of.
+    /// Opens a line at its peer, with its first record.
     #[cold]
     fn open_at_peer(&mut self, from: &From, line: LineRef, at: RowId, open: &Open) -> Opened {
         let Some(row) = self.rows.get(at) else { return Opened::No(Reason::NoSuchEndpoint) };
@@ -294,7 +294,7 @@ impl<S: Segment, L: Link> Engine<S, L> {
         if !row.has_room_for(TO_OPEN) || (has_stalled && !is_ready) {
             return Opened::Later;
         }
-        // Both ends of the line are the caller's to answer for, so its user pays for them.
+        // The caller is responsible for both ends of the line, so its user pays for both.
         if !self.accounts.take(from.user, Quota::Lines, 1) {
             return Opened::No(Reason::NoRoom);
         }
@@ -312,12 +312,12 @@ impl<S: Segment, L: Link> Engine<S, L> {
         Opened::Yes(to)
     }
 
-    /// A program is through with a line.
+    /// A program no longer uses a line.
     #[cold]
     fn leave(&mut self, line: LineRef, reason: Reason, touched: Place) {
         let Some(entry) = self.line_mut(line) else { return };
         entry.marks.set(Marks::IS_LEFT);
-        // What it did not touch comes back to the peer as not delivered.
+        // Records that it did not touch come back to the peer as not delivered.
         let touched = if touched.is_between(entry.got, entry.came) { touched } else { entry.came };
         let (came, got) = (entry.came, entry.got);
         let fate = crate::engine::Fate { in_hand: touched.since(got), untouched: came.since(touched) };
@@ -335,7 +335,7 @@ enum Opened {
     No(Reason),
 }
 
-/// Checks a record that opens a flow: it says its own endpoint, and its user is written into it.
+/// Checks a record that opens a flow: it must name its own endpoint. Writes the user into it.
 #[cold]
 fn check_open(from: &From, head: HeadWords, words: &mut Words) -> Result<Open, Violation> {
     if !is_inline(head) || !head.is_empty() {

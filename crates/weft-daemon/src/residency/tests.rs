@@ -1,7 +1,8 @@
-//! Every state that a few endpoints on fewer frames can reach, by every order of what programs, the network and the engine do.
+//! Explores every state that a few endpoints on fewer frames can reach, by every order of the actions of programs, the network and the
+//! engine.
 //!
-//! The engine does one thing at a time, and a program may write between any two of its looks. Frames are taken from any endpoint at any
-//! moment, which includes whatever a policy chooses.
+//! The engine does one thing at a time, and a program may write between any two of its looks. Any endpoint may lose its frame at any
+//! moment, so every policy is covered.
 
 use super::*;
 use crate::frames::Policy;
@@ -10,7 +11,7 @@ use std::collections::HashSet;
 use weft_wire::segment::{Part, PARTS, SYSTEM};
 use weft_wire::EndpointId;
 
-/// What is explored.
+/// The bounds of an exploration.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// The user of each endpoint.
@@ -26,17 +27,17 @@ struct Bounds {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Next {
     Anything,
-    /// It cleared this one's bell, and looks into its ring.
+    /// It cleared this bell, and will look into the ring.
     Hear(usize),
     /// It visits an endpoint, and has taken so many descriptors.
     Visit(RowId, u32),
     /// It found whether there are more.
     EndVisit(RowId, u32, bool),
-    /// It looks whether an endpoint that came or went has something to do.
+    /// It will check whether an endpoint that was bound or evicted has something to do.
     Look(RowId),
 }
 
-/// A place for an endpoint: its program opens, uses and closes it again and again.
+/// A place for an endpoint. Its program opens, uses and closes endpoints there again and again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Seat {
     id: Option<RowId>,
@@ -50,7 +51,7 @@ struct Seat {
     life: u32,
 }
 
-/// A change to the machine that the exploration is to find.
+/// A fault in the machine that the exploration must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     ForgetsToLook,
@@ -183,7 +184,7 @@ impl World {
 
     // ---- what may happen
 
-    /// All that may happen next.
+    /// All possible next states.
     fn successors(&self) -> Vec<World> {
         let mut all = Vec::new();
         let mut add = |run: Change<'_>| {
@@ -210,7 +211,7 @@ impl World {
         all
     }
 
-    /// What the engine may do when it has ended something.
+    /// What the engine may do once it has finished its last action.
     fn engine_may(&self, add: &mut dyn FnMut(Change<'_>)) {
         for (at, seat) in self.seats.iter().enumerate() {
             if seat.bell {
@@ -290,7 +291,7 @@ impl World {
         self.seats[at] = Seat { bell, life, ..Seat::default() };
     }
 
-    /// The request arrives: something is for the endpoint that it was made for, and no other one.
+    /// The request arrives: it concerns the endpoint that it was made for, and no other.
     fn take_letter(&mut self) {
         let Some((id, at, life)) = self.letter.take() else { return };
         let seat = &mut self.seats[at];
@@ -348,7 +349,7 @@ impl World {
         self.check_wakes()
     }
 
-    /// No wake-up is lost: who has something to do is waiting or scheduled, or somebody will look.
+    /// No wake-up is lost: an endpoint with something to do is waiting or scheduled, or will be looked at.
     fn check_wakes(&self) -> Result<(), String> {
         for (at, seat) in self.seats.iter().enumerate() {
             let Some(id) = seat.id.filter(|_| seat.ring > 0 || seat.has_come) else { continue };
@@ -373,7 +374,8 @@ impl World {
         Ok(())
     }
 
-    /// With the engine's own turns and nothing new, all get what they wait for: none behind more than one of each other user at a time.
+    /// When the engine takes its turns and nothing new happens, every endpoint gets its turn, behind at most one of each other user at a
+    /// time.
     fn check_fair_turns(&self) -> Result<(), String> {
         let mut world = self.clone();
         let users = self.bounds.users.iter().collect::<BTreeSet<_>>().len();
@@ -431,7 +433,8 @@ impl World {
         }
     }
 
-    /// What tells this state from others. Clocks and numbers of tickets do not: only which of them are equal, and their order.
+    /// What distinguishes this state from others. Values of clocks and tickets do not matter, only which of them are equal, and their
+    /// order.
     fn key(&self) -> Vec<u8> {
         let place = |id: RowId| self.seat_of(id).map_or(99, |at| at as u8);
         let mut key = Vec::with_capacity(48);
@@ -470,7 +473,7 @@ impl World {
     }
 }
 
-/// Visits all states. Returns how many there are, or what does not hold in one of them, and how it was reached.
+/// Visits all states. Returns their number, or the rule that is broken in one of them and how it was reached.
 fn explore(bounds: Bounds, fault: Option<Fault>) -> Result<usize, String> {
     let first = World::new(bounds, fault);
     let mut seen = HashSet::from([first.key()]);
@@ -499,7 +502,7 @@ fn explore(bounds: Bounds, fault: Option<Fault>) -> Result<usize, String> {
 /// Two endpoints of two users on one frame, with the network.
 const PAIR: Bounds = Bounds { users: &[1, 2], frames: 1, ring: 2, has_network: true };
 
-/// Three endpoints on two frames, two of them one user's.
+/// Three endpoints on two frames. Two of them belong to one user.
 const THREE: Bounds = Bounds { users: &[1, 1, 2], frames: 2, ring: 1, has_network: false };
 
 #[test]

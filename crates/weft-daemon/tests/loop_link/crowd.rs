@@ -1,6 +1,6 @@
-//! One program beside a thousand endpoints of others that write again and again: how much it gets of what it gets alone.
+//! One program beside a thousand endpoints of others that write again and again: the share of its throughput that remains.
 //!
-//! A turn takes the time of what it did, so that what others cost is lost to it.
+//! The clock advances by the time that each turn's work takes, so that the program loses the time that others cost.
 
 use crate::world::World;
 use crate::{outgoing, SMALL};
@@ -8,7 +8,8 @@ use weft_core::Endpoint;
 use weft_daemon::{Counters, Settings};
 use weft_wire::segment::{Sizes, PARTS, SYSTEM};
 
-/// Instructions of what the daemon does, a remapping with its bell and its visit, rounded up from `docs/measurements/2026-11-28-weftd-many.md`; and of the processor in a nanosecond.
+/// Instructions of the daemon's actions, where a remapping includes its bell and its visit, rounded up from
+/// `docs/measurements/2026-11-28-weftd-many.md`; and instructions that the processor executes in a nanosecond.
 const TURN: u64 = 600;
 const MESSAGE: u64 = 420;
 const REMAPPING: u64 = 1500;
@@ -22,7 +23,7 @@ fn nanos(before: &Counters, after: &Counters) -> u64 {
     instructions / PER_NANO
 }
 
-/// The crowd's endpoints, as those of so many users, each of which sends to an endpoint of its user.
+/// Makes the crowd's endpoints, of so many users. Each sends to an endpoint of its user.
 fn crowd(world: &mut World, users: u32) -> Vec<(usize, Endpoint)> {
     let mut all = Vec::new();
     for user in 0..users {
@@ -41,7 +42,7 @@ fn crowd(world: &mut World, users: u32) -> Vec<(usize, Endpoint)> {
     all
 }
 
-/// Messages of one program in 20 ms, beside a crowd of so many users that writes each time that so many nanoseconds are over.
+/// Messages of one program in 20 ms, beside a crowd of `users` users that writes every `every` nanoseconds.
 fn messages(users: u32, every: u64) -> usize {
     let mut world = World::new(Settings::default());
     let (from, to) = (world.attach(1000), world.attach(1000));
@@ -79,7 +80,7 @@ fn a_thousand_endpoints_that_write_every_10_ms_cost_others_less_than_a_tenth() {
         let beside = share(users, 10_000_000);
         assert!(beside >= 0.9, "{users} users: {beside} of {alone}");
     }
-    // What is lost can be seen.
+    // The measurement does detect a loss.
     let beside = share(1, 500_000);
     assert!(beside < 0.9, "twenty times as often: {beside} of {alone}");
 }

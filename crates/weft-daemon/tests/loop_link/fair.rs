@@ -1,4 +1,4 @@
-//! Who gets how much, while everybody wants more than there is.
+//! How endpoints share the daemon when all want more than there is.
 
 use crate::outgoing;
 use crate::world::World;
@@ -27,7 +27,7 @@ fn senders(world: &mut World, weights: &[u32]) -> Vec<(usize, Endpoint)> {
     senders
 }
 
-/// Sends as much as there is room for, in so many turns. Returns how many messages came for each.
+/// Sends as much as there is room for, in so many turns. Returns how many messages each receiver got.
 fn shares(world: &mut World, senders: &[(usize, Endpoint)], payload: &[u8], turns: u32) -> Vec<usize> {
     world.programs.iter_mut().for_each(|program| program.log.messages.clear());
     for _ in 0..turns {
@@ -36,7 +36,7 @@ fn shares(world: &mut World, senders: &[(usize, Endpoint)], payload: &[u8], turn
             while state.try_send(endpoint, 0, outgoing(&[], payload)).is_ok() {}
         }
         world.turn();
-        // The receivers are faster than the daemon, so that its turns are what there is too little of.
+        // The receivers are faster than the daemon, so its turns are the bottleneck.
         for &(program, _) in senders {
             (0..12).for_each(|_| _ = world.programs[program + 1].poll());
             world.programs[program].poll();
@@ -94,6 +94,6 @@ fn who_sends_little_waits_for_one_visit_to_each_of_the_others() {
         }
         longest = longest.max(world.engine.counters().delivered - before);
     }
-    // A turn visits several, so those behind it in the last turn are counted as well.
+    // A turn visits several endpoints, so those behind it in the last turn count as well.
     assert!(longest <= 64 * (bulk.len() as u64 + 16), "{longest}");
 }

@@ -42,7 +42,7 @@ fn messages(count: u32) -> (usize, u64) {
     for _ in 0..TURNS {
         world.now = world.now.plus_nanos(10_000);
         while world.programs[from].core.state_mut().try_send(x, 0, outgoing(&[], &[1; 16])).is_ok() {}
-        // Those of endpoints that there are and are not, and the control plane's.
+        // The bells of existing and missing endpoints, and of the control plane.
         flood.iter().for_each(|segment| (0..64).for_each(|part| segment.ring(TO_DAEMON, part)));
         world.engine.poll(world.now);
         [from, to].iter().for_each(|program| _ = world.programs[*program].poll());
@@ -56,6 +56,6 @@ fn programs_that_ring_always_and_take_nothing_leave_others_what_they_get_alone()
     let (alone, _) = messages(0);
     let (beside, floods) = messages(FLOOD);
     assert!(beside * 10 >= alone * 9, "{beside} of {alone}");
-    // What finds room in a ring of each, and what the victim's flows say.
+    // What fits into one ring of each, plus the words about the victim's flows.
     assert!(floods <= u64::from(FLOOD * SMALL.ring()) + beside as u64, "{floods}");
 }

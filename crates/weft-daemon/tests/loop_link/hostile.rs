@@ -50,7 +50,7 @@ proptest! {
         let part = Part { at: PARTS + SYSTEM.bytes(), sizes: SMALL };
         world.send((wild, endpoint), 0, &[], b"an honest one first");
         world.turn();
-        // From here on it does not poll any more: it goes wild.
+        // From here on it no longer polls, but writes at random.
         world.programs.truncate(wild);
         for (number, store) in stores.iter().enumerate() {
             match *store {
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-/// What a program that speaks the format can say that is not its to say.
+/// A program that speaks the format correctly, but sends what it has no right to send.
 #[test]
 fn what_is_not_a_programs_to_say_breaks_it_off() {
     let open = |source: u32| {

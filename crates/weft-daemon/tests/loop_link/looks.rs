@@ -1,4 +1,4 @@
-//! What the engine tells of itself.
+//! What the engine reports about itself.
 
 use super::{outgoing, SMALL};
 use crate::world::World;
@@ -10,7 +10,7 @@ use weft_wire::Uid;
 /// Items that a step may tell.
 const ITEMS: usize = 64;
 
-/// All that a survey told, and the steps that it took.
+/// Everything that a survey reported, and its number of steps.
 #[derive(Debug, Default)]
 struct Told {
     daemon: DaemonStatus,
@@ -101,7 +101,7 @@ fn a_line_that_its_peer_has_no_room_for_is_told_as_limited_by_the_peer() {
     let told = survey(&mut world, Scope::Active, None);
     assert!(told.lines.iter().all(|line| line.limit == LineLimit::Peer) && !told.lines.is_empty());
 
-    // It wakes up, and nothing stands still.
+    // It polls again, and nothing is blocked any more.
     world.settle();
     assert_eq!(survey(&mut world, Scope::All, None).end.stalled, 0);
 }

@@ -102,7 +102,7 @@ fn who_does_not_poll_holds_up_its_own_messages_alone() {
     let mut world = World::new(Settings::default());
     let programs = [0; 3].map(|_| world.attach(1000));
     let [y, z] = [1, 2].map(|program| (programs[program], world.endpoint(programs[program], 5)));
-    // Each may have half a ring of messages under way, so the ring of the one that stops is full before they are told *full*.
+    // Each sender may have half a ring of messages under way, so the ring of the stopped program is full before they are told *full*.
     let senders = [1, 2, 3, 4].map(|key| (0, world.endpoint(0, key)));
     for from in senders {
         world.map(from, 0, y, 5);
@@ -128,7 +128,7 @@ fn who_does_not_poll_holds_up_its_own_messages_alone() {
     world.settle_without_returns();
     assert_eq!(world.programs[1].log.messages.len(), 4 * 2000);
     assert!(world.engine.counters().refused > 0 && world.engine.stalled() > 0);
-    // It wakes up, and gets all, in order.
+    // It polls again, and gets everything in order.
     world.programs.insert(1, stopped);
     world.settle();
     let log = &world.programs[1].log;
@@ -259,7 +259,7 @@ fn calls_of_programs_that_are_not_back_yet_wait() {
     world.send((a, x), 0, &[], b"to who is back");
     world.settle();
     assert_eq!(world.programs[b].log.messages.len(), 1);
-    // The other one does not come.
+    // The other program does not come.
     world.now = world.now.plus_nanos(3_000_000_000);
     world.send((a, x), 1, &[], b"to who is gone");
     world.settle();
@@ -276,7 +276,7 @@ fn what_comes_for_an_endpoint_before_its_program_hears_that_it_is_made_again_is_
     world.programs[b].core.state_mut().add_endpoint(name, Key(8));
     world.programs[b].sessions.restore(name.endpoint, Key(8), Admission::default(), SMALL);
     world.programs[b].poll();
-    // While it does other things, the endpoint is made, and a peer that had waited for it writes.
+    // While its program does other things, the endpoint is made, and a peer that waited for it writes.
     world.programs[a].core.state_mut().map(x, 0, name, Key(8)).expect("mapped");
     let mut has_sent = false;
     for _ in 0..100 {
@@ -306,7 +306,7 @@ fn a_user_has_so_many_calls_waiting_in_all_its_programs_and_their_end_gives_them
         (0..20).for_each(|_| _ = world.turn());
         x
     });
-    // Three of the six are the first user's, and one of those left is the next one's.
+    // Three of the six calls are the first user's. Of those left, one is the next user's.
     let counts = |world: &mut World| {
         callers.map(|program| {
             (0..4)
@@ -358,7 +358,7 @@ fn an_endpoint_is_made_though_as_many_other_requests_wait_as_may() {
     let id = world.name(a, x).endpoint;
     let found = &mut world.programs[a].sessions;
     (0..100).for_each(|key| found.set_key(id, Key(key)));
-    // Its program hears no other answer until it has this one.
+    // Its program gets no other answer until it has this one.
     assert!(found.allocate(EndpointId(99), Key(1), Sizes::default()));
     for _ in 0..100 {
         world.now = world.now.plus_nanos(10_000);
@@ -372,7 +372,7 @@ fn an_endpoint_is_made_though_as_many_other_requests_wait_as_may() {
 fn pages_count_until_the_attachment_ends_because_they_stay_allocated() {
     let pages = |sizes: Sizes| (sizes.bytes() / PAGE) as u64;
     let own = (PARTS / PAGE) as u64 + pages(SYSTEM);
-    // The first user's half is for two small ones and nothing else.
+    // The first user's half fits two small parts and nothing else.
     let limits = Limits { pages: 2 * (own + 2 * pages(SMALL)), ..Limits::default() };
     let mut world = World::new(Settings { limits, ..Settings::default() });
     let a = world.attach(1000);
@@ -458,7 +458,7 @@ fn full() -> (World, Raw, usize, [weft_core::Endpoint; 2]) {
 #[test]
 fn all_that_is_to_be_said_is_said_when_the_first_line_is_forgotten_by_that() {
     let (mut world, mut raw, a, senders) = full();
-    // Both sides end a line at once; the other line is ended by its sender alone.
+    // Both sides end a line at once. The other line is ended only by its sender.
     raw.say(1, Said::Closed { reason: Reason::Closed, touched: Place(0) });
     world.turn();
     for from in senders {
@@ -498,13 +498,13 @@ fn who_leaves_a_line_that_was_refused_sends_nothing_by_it_when_there_is_room() {
         program.sessions.close(session, Reason::Violation);
         program.core.lose(session, Reason::Violation, &mut program.log);
     }
-    // The room that the daemon tells of and the ends cross.
+    // The daemon's word about room and the ends cross each other.
     raw.take(16);
     world.settle_without_returns();
     assert_eq!(world.engine.take_broken(), []);
     let returned = &world.programs[a].log.returned;
     let count = |certainty| returned.iter().filter(|message| message.certainty == certainty).count();
-    // The ring had the names and the flows of both, and twelve messages.
+    // The ring had the names and the flows of both senders, and twelve messages.
     assert_eq!([count(Certainty::Unknown), count(Certainty::NotDelivered)], [12, 28]);
 }
 
@@ -529,7 +529,7 @@ fn the_last_look_before_sleep_finds_room_at_all_endpoints() {
     }
     world.settle_without_returns();
     assert!(full.iter().all(|raw| raw.said(0).len() == 16) && world.engine.stalled() == 70, "all are full");
-    // They make room, and their bells are not heard.
+    // They make room, and the daemon does not hear their bells.
     for raw in &full {
         raw.segment.set_cursor(raw.part.here(Cursor::Read), units(OPENED_BYTES).into());
         raw.segment.set_cursor(raw.part.here(Cursor::Taken), 16);

@@ -1,4 +1,4 @@
-//! Far more endpoints than are active: what the engine looks at, and what it does for those that are.
+//! Far more endpoints than are active: what the engine reads, and whether the active ones are served.
 
 use crate::world::World;
 use crate::SMALL;
@@ -16,7 +16,7 @@ use weft_wire::{EndpointId, Key};
 /// How often the engine loaded from or stored to each page.
 type Uses = Rc<RefCell<BTreeMap<usize, u32>>>;
 
-/// Memory that notes what the engine does with it.
+/// Memory that records the engine's accesses.
 struct Noted {
     segment: MemSegment,
     uses: Uses,
@@ -83,7 +83,8 @@ impl Segment for Noted {
     fn light_barrier(&self) {}
 }
 
-/// A world of two programs, with pairs of endpoints between them that have talked, and what the engine does from now on.
+/// A world of two programs with pairs of endpoints between them that have exchanged messages, and a record of the engine's accesses from
+/// now on.
 fn talked(pairs: u32) -> (World<Noted>, Vec<[Endpoint; 2]>, [Uses; 2]) {
     let mut world = World::<Noted>::over(Settings { frames: 2, ..Settings::default() });
     let uses: [Uses; 2] = Default::default();
@@ -108,7 +109,7 @@ fn talked(pairs: u32) -> (World<Noted>, Vec<[Endpoint; 2]>, [Uses; 2]) {
 #[test]
 fn nothing_of_an_endpoint_that_is_idle_is_looked_at_while_others_talk_and_frames_change_hands() {
     let (mut world, pairs, uses) = talked(8);
-    // Half of them talk, from here on. The others leave their frames, at which they are looked at.
+    // Half of them talk from here on. The others lose their frames, and are looked at then.
     pairs[..4].iter().for_each(|[x, _]| world.send((0, *x), 0, &[], b"first"));
     world.settle();
     uses.iter().for_each(|uses| uses.borrow_mut().clear());
@@ -152,7 +153,7 @@ fn the_end_of_a_program_touches_nothing_of_endpoints_that_it_never_used() {
     let page_of =
         |world: &World<Noted>, endpoint| world.engine.part_of(&world.name(0, endpoint)).expect("there").at / PAGE;
     let unused: Vec<usize> = unused.into_iter().map(|endpoint| page_of(&world, endpoint)).collect();
-    // One was written to, and says so by its bell alone.
+    // One was written to, and only its bell says so.
     let last = page_of(&world, pairs[2][0]);
     let message = crate::outgoing(&[], b"last words");
     world.programs[0].core.state_mut().try_send(pairs[2][0], 0, message).expect("room");
@@ -164,7 +165,7 @@ fn the_end_of_a_program_touches_nothing_of_endpoints_that_it_never_used() {
     assert_eq!(world.programs[1].log.messages.len(), 4);
 }
 
-/// Has so many requests of a program answered.
+/// Waits for the answers to so many requests of a program.
 fn ask_for_all(world: &mut World, program: usize, count: u32, request: impl Fn(u32) -> Request) {
     let (begin, mut asked) = (world.engine.counters().requests, 0);
     while world.engine.counters().requests - begin < count.into() {
@@ -172,7 +173,7 @@ fn ask_for_all(world: &mut World, program: usize, count: u32, request: impl Fn(u
         while asked < count && port.borrow_mut().ask(&request(asked)).is_some() {
             asked += 1;
         }
-        // A user may make so many in a second.
+        // Advances the clock, because a user's rate of requests is bounded.
         world.now = world.now.plus_nanos(10_000_000);
         world.engine.poll(world.now);
         world.programs[program].poll();
@@ -199,7 +200,7 @@ fn of_a_hundred_thousand_endpoints_none_is_refused_and_the_active_ones_share_the
         admission: 0,
         sizes: SMALL,
     };
-    // The first two have had their five hundred.
+    // The first two programs have had their five hundred.
     for &program in &programs {
         let count = if program < 2 { EACH - 500 + 100 } else { EACH + 100 };
         ask_for_all(&mut world, program, count, allocate);
@@ -212,7 +213,7 @@ fn of_a_hundred_thousand_endpoints_none_is_refused_and_the_active_ones_share_the
     world.settle();
     assert_eq!(world.programs[programs[1]].log.messages.len(), 1500);
     assert!(world.engine.counters().bound > 1000, "they took turns");
-    // Their ends, one by one.
+    // They are freed one by one.
     for &program in &programs {
         ask_for_all(&mut world, program, if program < 2 { 9_500 } else { 10_000 }, |number| Request::Free {
             part: number + if program < 2 { 501 } else { 1 },

@@ -1,6 +1,6 @@
-//! Random programs of random users at the daemon, and a ledger that knows of every message how it may end.
+//! Random programs of random users at the daemon, and a ledger with the permitted fate of every message.
 //!
-//! Programs and daemon sleep as they do outside of tests, so a wake-up that nobody sends is found as well.
+//! Programs and daemon sleep as they do outside of tests, so the model also finds a missing wake-up.
 
 use crate::programs::{Log, Program};
 use crate::world::World;
@@ -17,7 +17,7 @@ use weft_wire::{Certainty, EndpointId, HostAddress, Key, Name, Reason};
 /// An endpoint by its place in the list of all, which is also its index in every table.
 type Global = usize;
 
-/// A message that was accepted, as far as it is known.
+/// A message that was accepted, and what is known of it.
 #[derive(Debug)]
 struct Entry {
     kind: MessageKind,
@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// The rules, once nothing is under way.
+    /// Checks the rules, once nothing is under way.
     fn check(&mut self) {
         let mut faults = std::mem::take(&mut self.faults);
         for (id, entry) in &self.entries {
@@ -149,7 +149,7 @@ impl Entry {
     }
 }
 
-/// What a program does. Numbers are taken modulo what there is.
+/// A program's action. Numbers are taken modulo the number of things that exist.
 #[derive(Clone, Debug)]
 enum Step {
     Send {
@@ -197,7 +197,7 @@ enum Step {
         from: u8,
         to: u8,
     },
-    /// It dies, with so many records in its hands.
+    /// It dies, having looked at so many records that it did not take.
     Kill {
         program: u8,
         claimed: u8,
@@ -254,7 +254,7 @@ fn setups(changes: bool, mortal: bool) -> impl Strategy<Value = Setup> {
     })
 }
 
-/// A fault of the way to the ledger, which it must find.
+/// A fault on the way to the ledger, which the ledger must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Drop,
@@ -428,7 +428,7 @@ impl Run {
         }
     }
 
-    /// A turn of the daemon. Says how much was done.
+    /// A turn of the daemon. Returns how much was done.
     fn daemon(&mut self) -> u32 {
         self.world.now = self.world.now.plus_nanos(10_000);
         let had_wakes = self.world.engine.has_wakes();
@@ -443,7 +443,7 @@ impl Run {
         work
     }
 
-    /// A program polls, if it does. Says how much was done.
+    /// A program polls, unless it is stopped. Returns how much was done.
     fn poll(&mut self, program: usize, budget: u32) -> u32 {
         if !self.polls(program) {
             return 0;
@@ -460,7 +460,7 @@ impl Run {
         work
     }
 
-    /// Enters what came to a program into the ledger.
+    /// Enters a program's arrivals into the ledger.
     fn note(&mut self, program: usize) {
         let Log { messages, returned, .. } = &mut self.world.programs[program].log;
         let mut messages: Vec<_> = messages.drain(..).collect();
@@ -558,7 +558,7 @@ impl Run {
     }
 
     fn kill(&mut self, program: usize, claimed: u8) {
-        // It had looked at more than it has taken.
+        // It had looked at more than it had taken.
         let segment = self.segment(program);
         for seat in self.ledger.seats.iter().filter(|seat| seat.program == program) {
             if let Some(part) = self.world.engine.part_of(&seat.name) {
@@ -570,7 +570,7 @@ impl Run {
         self.ledger.dead.insert(program);
     }
 
-    /// Everybody polls, and sleeps when there is nothing to do, until all sleep. Says whether they do.
+    /// Everybody polls, and sleeps when there is nothing to do, until all sleep. Returns whether they do.
     fn settle(&mut self) -> bool {
         let (mut idle, mut asleep) = (vec![0; PROGRAMS_MOST], BTreeSet::new());
         let (mut daemon_sleeps, mut rest) = (None, 0);
@@ -607,7 +607,7 @@ impl Run {
                     asleep.insert(program);
                 }
             }
-            // A program that was told *full* looks now and then, and does not sleep while the other one does not poll.
+            // A program that was told *full* checks again now and then, and does not sleep while the other one does not poll.
             let is_idle = |n: usize| asleep.contains(&n) || !self.polls(n) || !self.stopped.is_empty() && idle[n] > 0;
             let is_at_rest = daemon_sleeps == Some(self.wakes()) && (0..self.world.programs.len()).all(is_idle);
             rest = if is_at_rest { rest + 1 } else { 0 };
@@ -627,7 +627,7 @@ impl Run {
         self.world.programs.iter().for_each(|found| found.sessions.port().borrow().platform().asleep.set(sleep));
     }
 
-    /// As a bundle does before it sleeps. Says whether it does.
+    /// Sleeps as a bundle does, unless there is something to do. Returns whether it sleeps.
     fn lie_down(&mut self, program: usize) -> bool {
         self.sleeps += 1;
         self.world.programs[program].sessions.lie_down();
@@ -641,9 +641,9 @@ impl Run {
         may_sleep
     }
 
-    /// What was wrong.
+    /// Ends the run. Returns what was wrong.
     fn finish(mut self) -> Vec<String> {
-        // Even while some do not poll, the others come to rest.
+        // Even while some programs do not poll, the others come to rest.
         let is_quiet = self.settle();
         self.stopped.clear();
         if !is_quiet || !self.settle() {
@@ -668,7 +668,7 @@ impl Run {
     }
 }
 
-/// What was wrong, and whether the fault, if there is one, was hit.
+/// Returns what was wrong, and whether the planted fault, if any, was hit.
 fn run(setup: &Setup, steps: &[Step], fault: Option<(Fault, u64)>) -> (Vec<String>, bool) {
     let mut run = Run::new(setup, fault);
     steps.iter().for_each(|step| run.step(step));
@@ -681,7 +681,7 @@ fn run(setup: &Setup, steps: &[Step], fault: Option<(Fault, u64)>) -> (Vec<Strin
     (run.finish(), is_hit)
 }
 
-/// Programs that do a bit of everything, and die not.
+/// Programs that use everything and never die.
 fn busy() -> (Setup, Vec<Step>) {
     let setup = Setup { programs: 3, endpoints: 2, frames: 2, policy: 1, changes: false, mortal: false };
     let mut steps = Vec::new();
@@ -694,7 +694,7 @@ fn busy() -> (Setup, Vec<Step>) {
     (setup, steps)
 }
 
-/// The checker itself: what goes wrong with any one message is found.
+/// Tests the checker: a fault of any one message is found.
 #[test]
 fn a_fault_of_one_message_is_found() {
     let (setup, steps) = busy();

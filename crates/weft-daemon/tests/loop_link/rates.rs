@@ -1,4 +1,4 @@
-//! What each user may do in a second, and that others notice nothing when one wants more.
+//! Bounds of what each user may do in a second. Others notice nothing when one wants more.
 
 use crate::world::World;
 use crate::SMALL;
@@ -8,14 +8,14 @@ use weft_wire::attach::Request;
 use weft_wire::segment::Sizes;
 use weft_wire::{EndpointId, Key};
 
-/// Users with a thousand times of one thing in a second.
+/// Settings in which users may do one thing a thousand times in a second.
 fn settings(set: impl FnOnce(&mut Rates)) -> Settings {
     let mut rates = Rates::default();
     set(&mut rates);
     Settings { rates, ..Settings::default() }
 }
 
-/// A second of turns, in which a program asks for as much as its ring takes. What `runs` does in each turn counts too.
+/// Runs a second of turns in which a program asks for as much as its ring takes. The work of `runs` in each turn counts too.
 fn ask_for_a_second(
     world: &mut World,
     program: usize,
@@ -72,7 +72,7 @@ fn a_user_makes_so_many_endpoints_in_a_second_and_none_is_refused() {
     let made = world.engine.endpoints();
     assert!((1090..=1105).contains(&made), "{made} endpoints");
     world.endpoint_with(other, 1, SMALL).expect("an endpoint");
-    // What waits is served later.
+    // The waiting requests are served later.
     (0..10_000).for_each(|_| _ = world.turn());
     assert!(world.engine.endpoints() > made + 1 && world.engine.next_time().is_none());
 }

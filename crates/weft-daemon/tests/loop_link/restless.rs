@@ -1,7 +1,7 @@
-//! Memory that changes between any two loads of the engine, as if another processor wrote it all the time: the program whose memory it is may be
-//! cut off, and its neighbours notice nothing.
+//! Memory that changes between any two loads of the engine, as if another processor wrote it all the time. The program that owns the memory
+//! may be cut off; its neighbours must notice nothing.
 //!
-//! The engine's end of that memory answers a load with another value now and then. So a word that the engine loads twice can differ. A thread that
+//! The engine's view of that memory returns a different value for a load now and then, so two loads of one word can differ. A thread that
 //! stores at random would seldom hit the moment between two loads of one word.
 
 use crate::world::World;
@@ -16,13 +16,13 @@ use weft_wire::descriptor::{Words, WORDS};
 use weft_wire::segment::{Segment, PARTS, PARTS_MOST, SYSTEM};
 use weft_wire::Reason;
 
-/// What another processor does to the memory.
+/// Another processor's changes to the memory.
 #[derive(Clone, Debug)]
 struct Unrest {
     random: Cell<u64>,
-    /// One load of so many is answered with something else. Zero for none.
+    /// One load in so many returns another value. Zero for none.
     one_of: Cell<u64>,
-    /// Loads that were answered with something else.
+    /// Loads that returned another value.
     changed: Cell<u64>,
     /// All loads.
     loads: Cell<u64>,
@@ -55,7 +55,7 @@ impl Unrest {
         strikes
     }
 
-    /// Something else than this word: near to it, a bit of it changed, one half of it small, or anything.
+    /// Another word: near to this one, with one bit changed, with one half made small, or random.
     fn instead_of(&self, word: u64) -> u64 {
         let random = self.next();
         match random % 5 {
@@ -76,7 +76,7 @@ impl Unrest {
     }
 }
 
-/// The engine's end of a program's memory.
+/// The engine's view of a program's memory.
 #[derive(Clone, Debug)]
 struct Restless {
     memory: MemSegment,
@@ -98,7 +98,8 @@ impl Segment for Restless {
         let Some(unrest) = self.unrest.as_ref().filter(|unrest| unrest.strikes()) else {
             return self.memory.look(at, lap);
         };
-        // As if there were one, whatever lies there, with one word changed. Its lap is the right one, or it would be none.
+        // Returns a descriptor made of whatever lies there, with one word changed. Its lap is the right one, or the engine would see no
+        // descriptor.
         let mut words: Words = std::array::from_fn(|word| self.memory.cursor(at + word * 8));
         let which = unrest.next() as usize % WORDS;
         words[which] = unrest.instead_of(words[which]);
@@ -175,7 +176,7 @@ impl Trial {
         Trial { world, calm }
     }
 
-    /// A program goes on honestly while its memory changes, until it is cut off, or for so many turns.
+    /// A program continues correctly while its memory changes, until it is cut off, or for so many turns.
     fn one_more(&mut self, unrest: &Rc<Unrest>, one_of: u64, turns: u32, next: &mut u32) {
         let Trial { world, calm } = self;
         let index = world.programs.len();
@@ -189,7 +190,7 @@ impl Trial {
         world.turn();
         unrest.one_of.set(one_of);
         for turn in 0..turns {
-            // What it is told may be anything, so it may find itself at a loss: then it does nothing more.
+            // The program may be told anything, so its own state may break. Then it does nothing more.
             let state = world.programs[index].core.state_mut();
             let message = weft_core::Outgoing { op: 2, args: &[turn], payload: &contents(turn), completion: None };
             let _ = state.try_send(here, turn % 2, message);
@@ -265,7 +266,7 @@ fn a_hundred_million_loads_of_memory_that_changes_harm_nobody_else() {
     }
 }
 
-/// The checker finds what it is to find: here the memory of a calm program is as restless as the other one's.
+/// Tests the checker, with the memory of a calm program restless too.
 #[test]
 fn changes_in_a_calm_programs_memory_are_found() {
     let is_found = (1..=20).any(|seed| {

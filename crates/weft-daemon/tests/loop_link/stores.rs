@@ -1,7 +1,7 @@
 //! A program that is killed at each of its stores into the memory that it shares: nobody else notices, and nothing of it is left.
 //!
-//! The program's end of the memory counts stores, and ends the program, by unwinding, in place of one of them: those before it are done, and
-//! none behind it is. It stores word by word in the order of `SegmentFile`, so a descriptor may stay half written, claimed or untold.
+//! The program's view of the memory counts stores, and in place of one of them ends the program by unwinding: the stores before are done,
+//! and none after. It stores word by word in the order of `SegmentFile`, so a descriptor may stay half written, claimed or unannounced.
 
 use crate::world::World;
 use crate::SMALL;
@@ -28,7 +28,7 @@ enum Fault {
     NeverFound,
 }
 
-/// How long a program lives.
+/// The life of a program.
 #[derive(Debug)]
 struct Life {
     stores: Cell<u64>,
@@ -37,10 +37,10 @@ struct Life {
     fault: Option<Fault>,
 }
 
-/// What a program that is killed unwinds with.
+/// The payload of the unwinding that ends a killed program.
 struct Killed;
 
-/// Memory as a program sees it that is killed at one of its stores.
+/// The memory of a program that is killed at one of its stores, as the program sees it.
 #[derive(Clone, Debug)]
 struct Mortal {
     memory: MemSegment,
@@ -48,7 +48,7 @@ struct Mortal {
 }
 
 impl Mortal {
-    /// Comes before each store.
+    /// Called before each store.
     fn live(&self) {
         let stores = self.life.stores.get();
         if stores == self.life.most {
@@ -76,7 +76,7 @@ impl Mortal {
     }
 }
 
-/// Where the levels of a tree of bells lie that are below its root.
+/// Where the levels of a tree of bells below its root begin.
 const BRANCHES: usize = UNIT;
 const LEAVES: usize = BRANCHES + 64 * 8;
 
@@ -111,7 +111,7 @@ impl Segment for Mortal {
         self.memory.read(at, len, to);
     }
 
-    /// Contents are two stores: what matters is that they may be there in part.
+    /// Writes contents in two stores, so that they can be there in part.
     fn write(&self, at: usize, bytes: &[u8]) {
         let (first, second) = bytes.split_at(bytes.len() / 16 * 8);
         self.live();
@@ -155,11 +155,11 @@ struct Sent {
     to: usize,
     asks: bool,
     len: usize,
-    /// The daemon surely knows of it: it was not killed while it sent it.
+    /// The daemon certainly knows of it: the program was not killed while sending it.
     is_told: bool,
 }
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Debug, Default)]
 struct Fate {
     offered: u32,
@@ -167,18 +167,18 @@ struct Fate {
     returned: Vec<Certainty>,
 }
 
-/// The programs that live on. What they say to each other must come whatever becomes of the last one.
+/// The programs that live on. Their messages to each other must come, whatever happens to the last one.
 const LIVING: [usize; 2] = [0, 1];
 
 /// The one that is killed.
 const MORTAL: usize = 2;
 
-/// Entries in the tables of each endpoint: the peer of this program. And behind them, the second endpoint of the mortal one.
+/// Entry in the table of each endpoint: the peer of this program. The entry after those is the second endpoint of the mortal program.
 const SECOND: u32 = 3;
 
 type TestWorld = World<MemSegment, Mortal>;
 
-/// Two programs that live, and one after the other that is killed.
+/// Two programs that live, and another one after the other that is killed.
 struct Trial {
     world: TestWorld,
     endpoints: Vec<Endpoint>,
@@ -199,7 +199,7 @@ fn payload(id: usize, len: usize) -> Vec<u8> {
 impl Trial {
     fn new() -> Trial {
         let mut world = TestWorld::over(Settings::default());
-        // The time is over in which calls wait for programs that may come back.
+        // Passes the time in which calls wait for programs that may come back.
         world.turn();
         world.now = world.now.plus_nanos(Duration::from_secs(3).as_nanos() as u64);
         let endpoints = LIVING.map(|_| {
@@ -224,7 +224,7 @@ impl Trial {
     fn send(&mut self, from: usize, to: usize, asks: bool, len: usize) {
         let id = self.sent.len();
         let (args, payload) = ([id as u32, len as u32], payload(id, len));
-        // Of one that is killed while it sends, nobody knows whether it has.
+        // Nobody knows whether a message was sent if its program was killed while sending it.
         if from == MORTAL {
             self.sent.push(Sent { from, to, asks, len, is_told: false });
         }
@@ -236,7 +236,7 @@ impl Trial {
         self.sent.push(Sent { from, to, asks, len, is_told: true });
     }
 
-    /// The same without waiting: if there is no room the message is not sent.
+    /// Sends a message if there is room.
     fn try_send(&mut self, from: usize, to: usize, asks: bool, len: usize) {
         let id = self.sent.len();
         let (args, payload) = ([id as u32, len as u32], payload(id, len));
@@ -255,7 +255,7 @@ impl Trial {
         }
     }
 
-    /// The programs that live talk to each other.
+    /// The living programs talk to each other.
     fn talk(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
             self.send(from, to, false, 8);
@@ -264,7 +264,7 @@ impl Trial {
         }
     }
 
-    /// All that the mortal program does.
+    /// Everything that the mortal program does.
     fn live(&mut self) {
         let first = endpoint(&mut self.world, MORTAL);
         self.endpoints.push(first);
@@ -274,7 +274,7 @@ impl Trial {
             self.map(other, MORTAL as u32, MORTAL);
             self.world.map((MORTAL, second), SECOND, (other, self.endpoints[other]), KEY);
         }
-        // It sends and asks: what lies in a descriptor, and what lies in the area. The ring comes round, so words of earlier laps lie in it.
+        // It sends messages and requests, with contents in descriptors and in the area. The ring wraps, so it holds words of earlier laps.
         for round in 0..10 {
             self.send(MORTAL, 0, false, round % 3 * 8);
             self.send(MORTAL, 1, round % 2 == 0, 24);
@@ -282,14 +282,14 @@ impl Trial {
         self.talk();
         self.send(MORTAL, 0, false, 5000);
         self.send(MORTAL, 1, true, LONG);
-        // It receives the same, more than one at a time, and answers.
+        // It receives the same, several at a time, and answers.
         for round in 0..8 {
             LIVING.into_iter().for_each(|from| self.send(from, MORTAL, round % 2 == 0, round * 8));
         }
         LIVING.into_iter().for_each(|from| self.send(from, MORTAL, from == 0, LONG));
         self.talk();
         self.world.turn();
-        // It is refused for now, by one that does not poll, and sends again.
+        // It is refused for now by a program that does not poll, and sends again.
         for _ in 0..24 {
             self.try_send(MORTAL, 1, false, 16);
             self.world.now = self.world.now.plus_nanos(10_000);
@@ -297,7 +297,7 @@ impl Trial {
             self.world.programs[MORTAL].poll();
         }
         self.send(MORTAL, 1, true, 16);
-        // It lies down, and is woken.
+        // It goes to sleep, and is woken.
         let program = &mut self.world.programs[MORTAL];
         program.sessions.lie_down();
         program.sessions.port().borrow().platform().segment.set_cursor(ASLEEP, 1);
@@ -322,7 +322,8 @@ impl Trial {
         (0..50).for_each(|_| _ = self.world.turn());
     }
 
-    /// A program comes, is killed at a store, and found dead after so many turns. Says what was wrong, and whether it came so far.
+    /// A program attaches, is killed at a store, and is found dead after so many turns. Returns what was wrong, and whether it got that
+    /// far.
     fn run(&mut self, most: u64, turns: u32, fault: Option<Fault>) -> (Vec<String>, bool) {
         let program = self.world.attach_as(1001, memory(Life { stores: Cell::new(0), most, fault }));
         assert_eq!(program, MORTAL);
@@ -354,7 +355,7 @@ impl Trial {
         (faults, is_killed)
     }
 
-    /// What was wrong, once nothing is under way. The memory of a dead program still has what it had noted.
+    /// Returns what was wrong, once nothing is under way. The log of a dead program is still readable.
     fn check(&mut self) -> Vec<String> {
         let mut faults = Vec::new();
         let broken = self.world.engine.take_broken();
@@ -372,7 +373,7 @@ impl Trial {
                 faults.push(format!("{id}: {text}: {sent:?}, {:?}", fate(id)));
             }
         }
-        // A program has one message in its hands at a time.
+        // A program handles one message at a time.
         let is_unknown = |id: &usize| fate(*id).returned == [Certainty::Unknown];
         let unknown: Vec<usize> =
             (0..self.sent.len()).filter(|id| self.sent[*id].from != MORTAL && is_unknown(id)).collect();
@@ -436,7 +437,7 @@ impl Fate {
         rule(!(offered && self.returned == [Certainty::NotDelivered]), "delivered, and said not to be")?;
         rule(self.answered == 0 || offered || sent.to == MORTAL, "answered, and not delivered")?;
         match sent {
-            // Its own are not told to anybody. What the daemon knew of comes, if its receiver has room.
+            // Nobody is told the fate of its own messages. Those that the daemon knew of are delivered, if their receiver has room.
             Sent { from: MORTAL, to: 0, is_told: true, .. } => {
                 rule(offered, "it was sent before the death and did not come")
             }
@@ -469,7 +470,7 @@ fn endpoint(world: &mut TestWorld, program: usize) -> Endpoint {
 fn a_program_that_is_killed_at_any_store_harms_nobody_and_leaves_nothing() {
     for turns in [0, 30] {
         let mut stores = 0;
-        // Each time with neighbours that knew none before it.
+        // Each time with neighbours that knew no mortal program before.
         loop {
             let (faults, is_killed) = Trial::new().run(stores, turns, None);
             assert!(faults.is_empty(), "killed at store {stores}, found after {turns} turns: {faults:#?}");
@@ -496,7 +497,7 @@ fn the_same_neighbours_see_one_program_after_the_other_killed() {
     }
 }
 
-/// The checker itself.
+/// Tests the checker.
 #[test]
 fn a_program_that_stores_in_another_order_or_stays_is_found() {
     for fault in [Fault::FirstWordFirst, Fault::NeverClaims, Fault::NeverFound] {

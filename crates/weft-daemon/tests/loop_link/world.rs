@@ -9,7 +9,7 @@ use weft_transport::Time;
 use weft_wire::segment::{Segment, Sizes};
 use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason};
 
-/// The engine has its ends of memory of one kind, and the programs have theirs of another one.
+/// The engine has its views of one kind of memory, and the programs have theirs of another kind.
 pub struct World<S = MemSegment, G: Segment = MemSegment> {
     pub engine: Engine<S>,
     pub programs: Vec<Program<G>>,
@@ -48,7 +48,7 @@ impl<S: Segment, G: Segment> World<S, G> {
         self.programs.len() - 1
     }
 
-    /// A turn of everybody. Returns how much was done.
+    /// Everybody takes a turn. Returns how much was done.
     pub fn turn(&mut self) -> u32 {
         self.now = self.now.plus_nanos(10_000);
         let mut work = self.engine.poll(self.now);
@@ -58,7 +58,7 @@ impl<S: Segment, G: Segment> World<S, G> {
         work
     }
 
-    /// Turns until nothing is done for some of them.
+    /// Takes turns until nothing was done in several of them.
     pub fn settle(&mut self) {
         let (mut quiet, mut turns) = (0, 0);
         while quiet < 600 {
@@ -68,7 +68,7 @@ impl<S: Segment, G: Segment> World<S, G> {
         }
     }
 
-    /// Turns until all that a program sent has ended.
+    /// Takes turns until all that a program sent has ended.
     pub fn drain(&mut self, program: usize) {
         for _ in 0..10_000 {
             let state = self.programs[program].core.state_mut();
@@ -81,7 +81,7 @@ impl<S: Segment, G: Segment> World<S, G> {
         panic!("it does not settle");
     }
 
-    /// The same while somebody does not poll: a fixed number of turns.
+    /// The same while a program does not poll: a fixed number of turns.
     pub fn settle_without_returns(&mut self) {
         (0..5000).for_each(|_| _ = self.turn());
     }
@@ -144,7 +144,7 @@ impl<S: Segment, G: Segment> World<S, G> {
         panic!("no room for ever: {:?}", self.engine.counters());
     }
 
-    /// The program of that index dies.
+    /// Kills the program of that index.
     pub fn kill(&mut self, program: usize) {
         let id = self.programs[program].id;
         self.engine.detach(id, Reason::PeerLost);

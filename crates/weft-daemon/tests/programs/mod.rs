@@ -1,4 +1,4 @@
-//! Programs of tests: each is the core's bundle on a port, in memory that it shares with the engine.
+//! Programs of tests: each is a bundle of the core on a port, in memory that it shares with the engine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,15 +41,15 @@ impl<G: Segment> Platform for Memory<G> {
 pub type Handle<G = MemSegment> = Rc<RefCell<Port<Memory<G>>>>;
 pub type Core<G = MemSegment> = Bundle<PortRx<Handle<G>>, PortTx<Handle<G>>, NoBells>;
 
-/// A message that came: to whom, and what it has.
+/// A message that came: its endpoint, kind, operation, arguments and payload.
 pub type Message = (Endpoint, MessageKind, u8, Vec<u32>, Vec<u8>);
 
-/// What came to a program.
+/// What a program received.
 #[derive(Debug, Default)]
 pub struct Log {
     pub messages: VecDeque<Message>,
     pub returned: Vec<Returned>,
-    /// Requests are answered with what they have.
+    /// Whether requests are answered with their own contents.
     pub answers: bool,
 }
 
@@ -83,7 +83,8 @@ pub struct Program<G: Segment = MemSegment> {
 }
 
 impl<G: Segment> Program<G> {
-    /// Attaches a program of a user, with this memory, as it sees it and as the engine does. Its requests are answered with what they have.
+    /// Attaches a program of a user. `memory` is its view of the memory, and the engine gets the other one. It answers requests with their
+    /// own contents.
     pub fn attach<S: Segment, L: Link>(
         engine: &mut Engine<S, L>,
         (user, epoch): (u32, Epoch),
@@ -108,7 +109,7 @@ impl<G: Segment> Program<G> {
         self.poll_some(1000)
     }
 
-    /// The same, with a bound on the messages taken.
+    /// The same, taking at most so many messages.
     pub fn poll_some(&mut self, budget: u32) -> u32 {
         for call in self.core.state_mut().take_calls() {
             self.sessions.call(&mut self.core, call);

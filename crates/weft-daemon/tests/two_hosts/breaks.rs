@@ -1,4 +1,4 @@
-//! Faults that reviews found, each as a test.
+//! Faults that reviews found, with a test for each.
 
 use crate::got;
 use crate::world::{World, HELD};
@@ -34,7 +34,7 @@ fn a_daemon_sleeps_while_a_record_of_another_host_waits_for_area() {
     let engine = &mut world.engines[1];
     let mut sleeps = 0;
     for _ in 0..100 {
-        // As the process does.
+        // As the process does before it sleeps.
         if engine.poll(now) + engine.look_before_sleep() == 0 && !engine.has_work() {
             sleeps += 1;
         }
@@ -42,7 +42,7 @@ fn a_daemon_sleeps_while_a_record_of_another_host_waits_for_area() {
     assert!(sleeps > 50, "{sleeps} of 100");
 }
 
-/// Many streams are paused and lose nothing by it; when they go on, those behind the first ones are forgotten.
+/// Many streams are paused and lose nothing by it. When they were resumed, the streams behind the first ones used to be forgotten.
 #[test]
 fn all_paused_streams_go_on_though_the_first_ones_bring_nothing() {
     let mut world = World::holding(96, 1 << 20);
@@ -86,7 +86,7 @@ fn all_paused_streams_go_on_though_the_first_ones_bring_nothing() {
     assert_eq!(got(&world, b), sent);
 }
 
-/// Endpoints that are full have nothing to do in a frame until they have room.
+/// Full endpoints have nothing to do in a frame until they have room.
 #[test]
 fn full_endpoints_do_not_take_each_others_frames() {
     let mut world = World::new(2);
@@ -115,7 +115,7 @@ fn full_endpoints_do_not_take_each_others_frames() {
     assert!(bound < 50, "{bound}");
 }
 
-/// What a user's endpoints leave behind does not hold up another user's messages.
+/// Streams left behind by one user's endpoints do not hold up another user's messages.
 #[test]
 fn streams_of_endpoints_that_are_gone_hold_up_no_other_user() {
     let mut world = World::holding(96, 1 << 20);
@@ -137,7 +137,7 @@ fn streams_of_endpoints_that_are_gone_hold_up_no_other_user() {
         world.send((bad_there, *sender), 0, OneWay, &[0], b"first");
     }
     world.run_until(|world| got(world, bad_here) == 20);
-    // Nobody takes what the endpoint says last, so its streams stay for a while.
+    // Nobody takes the endpoint's last messages, so its streams stay for a while.
     for nth in 0..20 {
         world.send((bad_here, gone), nth, OneWay, &[0], b"first");
     }
@@ -180,7 +180,7 @@ fn small_and_large_records_in_turn_all_come_with_what_the_daemon_keeps() {
 }
 
 fn small_and_large(held: u32, pairs: usize, seeds: u64) {
-    // A bundle has so many sessions at most.
+    // A bundle has a bounded number of sessions.
     let programs = pairs.div_ceil(60);
     for seed in 0..seeds {
         let mut random = weft_transport::Random::new(seed);
@@ -216,7 +216,7 @@ fn small_and_large(held: u32, pairs: usize, seeds: u64) {
     }
 }
 
-/// A user that calls hosts that are not there leaves the calls of others alone.
+/// A user that calls missing hosts does not disturb the calls of others.
 #[test]
 fn calls_to_nowhere_refuse_no_other_users_calls() {
     let mut world = World::new(96);
@@ -244,7 +244,7 @@ fn calls_to_nowhere_refuse_no_other_users_calls() {
     assert_eq!(got(&world, there), 1);
 }
 
-/// A user whose endpoint is full, and many callers of it, leave the callers of another user's endpoint their place to wait.
+/// A user whose endpoint is full, with many callers, leaves room for the waiting callers of another user's endpoint.
 #[test]
 fn callers_that_wait_for_one_users_endpoint_leave_room_for_those_of_another() {
     let mut world = World::new(4096);

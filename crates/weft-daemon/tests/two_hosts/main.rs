@@ -1,4 +1,4 @@
-//! Programs on two hosts through a daemon on each, and beside programs without one.
+//! Programs on two hosts with a daemon on each, and programs without a daemon.
 
 mod breaks;
 mod model;
@@ -157,7 +157,7 @@ fn an_endpoint_that_takes_nothing_holds_up_its_own_senders_alone() {
     }
     assert!(stuck > 0, "the deaf one is full");
     world.run_until(|world| got(world, b) == 2000);
-    // It comes to itself, and gets all that was taken from its sender.
+    // It polls again, and gets everything that its sender's daemon had accepted.
     world.programs.push((1, quiet));
     let deaf = world.programs.len() - 1;
     world.run_until(|world| got(world, deaf) == 2001 - stuck as usize && world.is_settled(a));
@@ -173,7 +173,7 @@ fn the_ends_of_programs_and_hosts_are_told() {
     world.map((a, from), 0, name, 6);
     world.send((a, from), 0, Request, &[1], b"");
     world.run_until(|world| replies(world, a) == 1);
-    // The program ends with a message of ours on the way.
+    // The program ends while a message of ours is under way.
     world.send((a, from), 0, Request, &[2], b"");
     world.detach(b);
     world.run_until(|world| world.programs[a].1.log.returned.len() + replies(world, a) == 2);
@@ -229,7 +229,7 @@ fn streams_to_an_endpoint_without_room_wait_up_to_a_limit() {
     assert!(held < 100_000, "{held} bytes are kept of streams that wait");
     world.programs.push((1, quiet));
     world.run_until(|world| got(world, 0) + world.lone.log.returned.len() == sent);
-    // Those beyond the limit were told so.
+    // Those beyond the limit were refused.
     let returned = &world.lone.log.returned;
     assert!((1..600).contains(&returned.len()), "{}", returned.len());
     assert!(returned.iter().all(|message| message.reason == Reason::NoRoom));
@@ -242,7 +242,7 @@ fn held_of(world: &mut World, host: usize) -> u64 {
     hosts.into_iter().map(|id| ni.held(id)).sum()
 }
 
-/// Endpoints that take nothing: their host keeps little of what comes for them, another one goes on, and nothing is lost.
+/// Endpoints that take nothing: their host keeps little of what comes for them, other endpoints go on, and nothing is lost.
 #[test]
 fn what_comes_for_endpoints_that_take_nothing_is_not_kept() {
     let mut world = World::new(4);
@@ -261,7 +261,7 @@ fn what_comes_for_endpoints_that_take_nothing_is_not_kept() {
         .collect();
     let (_, quiet) = world.programs.remove(idle);
     let b = b - 1;
-    // More than their rings and areas take, and much more than the host keeps.
+    // More than their rings and areas hold, and much more than the host keeps.
     let (mut sent, mut most) = (0, 0);
     for n in 0..400u32 {
         for from in &pairs {
@@ -293,7 +293,7 @@ fn what_comes_for_endpoints_that_take_nothing_is_not_kept() {
     assert_eq!(held_of(&mut world, 1), 0);
 }
 
-/// Lines of the host itself keep an endpoint full. Another host's line has its turn all the same, and so has one that is opened then.
+/// Lines within the host keep an endpoint full. Lines of another host, old and new, still have their turn.
 #[test]
 fn senders_of_the_same_host_do_not_keep_others_out() {
     let mut world = World::new(96);
@@ -305,7 +305,7 @@ fn senders_of_the_same_host_do_not_keep_others_out() {
     nears.iter().for_each(|from| world.map((near, *from), 0, to, 6));
     fars.iter().for_each(|from| world.map((far, *from), 0, to, 6));
     for n in 0..8000u32 {
-        // Its program takes less than what is sent.
+        // Its program takes fewer messages than are sent.
         let (_, mut slow) = world.programs.pop().expect("the last one");
         for from in &nears {
             let message = Outgoing { op: 1, args: &[0], payload: &[1; 2000], completion: None };
@@ -394,7 +394,7 @@ fn hosts_that_nobody_talks_to_are_let_go() {
     world.run_until(|world| hosts(world) == 0);
 }
 
-/// What a host sent before it fell silent reaches an endpoint that had no room for it then. Behind it the program hears of the end.
+/// What a host sent before it fell silent reaches an endpoint that had no room then. After it the program learns of the end.
 #[test]
 fn what_came_from_a_host_that_is_gone_is_not_lost() {
     let mut world = World::new(96);
@@ -449,7 +449,7 @@ fn a_user_opens_its_share_of_the_streams_to_a_host_and_the_next_user_finds_some(
     assert!(world.engines[0].kept().iter().all(|(_, count)| *count == 0), "{:?}", world.engines[0].kept());
 }
 
-/// A daemon that has just begun lets other hosts wait for programs that may come back to it. The names of those hold.
+/// A daemon that has just started lets other hosts wait for programs that may come back. Those programs keep their names.
 #[test]
 fn what_comes_for_programs_that_are_not_back_yet_waits() {
     let mut world = World::new(96);
@@ -461,13 +461,13 @@ fn what_comes_for_programs_that_are_not_back_yet_waits() {
     world.send((a, from), 0, Request, &[1], b"");
     world.run_until(|world| replies(world, a) == 1);
     world.restart(1);
-    // What goes to the daemon before comes back, and so does the next message: its route is known to have ended.
+    // A message to the daemon before this one comes back, and so does the next message: its route is known to have ended.
     let returned = |world: &World| world.programs[a].1.log.returned.len();
     for before in [0, 1] {
         world.send((a, from), 0, Request, &[2], b"");
         world.run_until(|world| returned(world) == before + 1);
     }
-    // Then it is called. The host lets the call wait for the first program, and a stream for the second one.
+    // Then the new daemon is called. Its host lets the call wait for the first program, and a stream for the second one.
     for (index, program) in [(0, b), (1, c)] {
         let message = Outgoing { op: 1, args: &[3], payload: b"", completion: None };
         assert!(world.programs[a].1.core.state_mut().try_request(from, index, message).is_err());
@@ -489,10 +489,10 @@ fn what_comes_for_programs_that_are_not_back_yet_waits() {
     assert_eq!(world.programs[a].1.log.returned[2].certainty, Certainty::NotDelivered);
 }
 
-/// A user that sends to endpoints which take nothing has a share of what may be under way, and another user goes on.
+/// A user that sends to endpoints which take nothing has a share of what may be under way, and another user is not held up.
 #[test]
 fn a_user_has_a_share_of_what_is_under_way_to_other_hosts() {
-    // A MiB, of all users.
+    // One MiB for all users.
     let mut world = World::limited(96, HELD, Limits { under_way: 64, ..Limits::default() });
     let (a, b, deaf, good) = (world.attach(0, 1), world.attach(0, 2), world.attach(1, 3), world.attach(1, 3));
     let froms: Vec<_> = (0..16).map(|_| world.endpoint(a, 5)).collect();
@@ -514,13 +514,13 @@ fn a_user_has_a_share_of_what_is_under_way_to_other_hosts() {
         world.send((b, from), 0, OneWay, &[n], &[2; 60_000]);
         world.turn();
     }
-    // A half of a MiB, and 16 KiB for each line, as rings of memory that grow in steps.
+    // Half of a MiB, and 16 KiB for each line, in rings of memory that grow in steps.
     let memory = world.engines[0].network().expect("it has one").memory();
     assert!(memory < 2 << 20, "{memory} bytes");
     world.run_until(|world| got(world, good) == 300);
     world.stopped.clear();
     world.run_until(|world| got(world, deaf) == sent && world.is_settled(a) && world.is_settled(b));
-    // A stream that is paused is so until there is room for what it brings.
+    // A paused stream stays paused until there is room for what it brings.
     let paused = world.engines[1].counters().paused;
     assert!(sent > 500 && paused < 3 * sent as u64, "{sent} sent, {paused} times paused");
     nothing_was_lost(&world);

@@ -1,4 +1,4 @@
-//! Random programs on two hosts, and a ledger of what may become of each message.
+//! Random programs on two hosts, and a ledger with the permitted fate of each message.
 
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use weft_transport::Random;
 use weft_wire::segment::{Sizes, AREA_PAGES};
 use weft_wire::{Certainty, Name, Reason};
 
-/// An endpoint, and the program that it belongs to.
+/// An endpoint, and its program.
 struct Seat {
     program: usize,
     endpoint: Endpoint,
@@ -35,7 +35,7 @@ struct Model {
     /// The last message that came, by pair and kind.
     last: BTreeMap<(usize, usize, bool), u32>,
     faults: Vec<String>,
-    /// The message that the ledger is told of twice, or not at all: what it must find.
+    /// A planted fault: a message that the ledger is told of twice, or not at all, and must find.
     planted: Option<(u32, bool)>,
 }
 
@@ -127,7 +127,7 @@ impl Model {
         sent.is_ok()
     }
 
-    /// Enters what came to a program.
+    /// Enters a program's arrivals.
     fn note(&mut self, program: usize) {
         let log = &mut self.world.programs[program].1.log;
         let (messages, returned) = (std::mem::take(&mut log.messages), std::mem::take(&mut log.returned));
@@ -162,7 +162,7 @@ impl Model {
 
     fn note_returned(&mut self, program: usize, message: &Returned) {
         match self.entries.get_mut(&message.args[0]) {
-            // An answer whose requester is gone.
+            // A reply whose requester is gone.
             Some(_) if message.kind == MessageKind::Reply => {}
             Some(entry) if self.seats[entry.from].program == program => entry.returned.push(message.certainty),
             _ => self.faults.push(format!("{:?} came back to {program}", message.args)),
@@ -172,12 +172,12 @@ impl Model {
         }
     }
 
-    /// Everybody polls until nothing is under way; then the rules are looked at.
+    /// Everybody polls until nothing is under way. Then the rules are checked.
     fn finish(mut self) -> Vec<String> {
         self.world.stopped = self.dead.clone();
         let living: Vec<usize> = (0..self.world.programs.len()).filter(|at| !self.dead.contains(at)).collect();
         let mut turns = 0;
-        // All of them are asked each time: it also makes them say what they have taken.
+        // Polls all of them each time: polling also makes them acknowledge what they have taken.
         while turns < 2_000_000 && living.iter().filter(|program| !self.world.is_settled(**program)).count() > 0 {
             self.world.turn();
             turns += 1;
@@ -224,7 +224,7 @@ impl Entry {
     }
 }
 
-/// Runs so many steps, and returns what was wrong, and how often a stream was paused.
+/// Runs so many steps. Returns what was wrong, and how often a stream was paused.
 fn run(seed: u64, steps: usize, mortal: bool, planted: Option<(u32, bool)>) -> (Vec<String>, u64) {
     let mut model = Model::new(seed);
     model.planted = planted;
@@ -233,7 +233,7 @@ fn run(seed: u64, steps: usize, mortal: bool, planted: Option<(u32, bool)>) -> (
     (model.finish(), paused)
 }
 
-/// Seeds from `WEFT_TEST_MODEL_SEED` on, or others each time.
+/// Seeds from `WEFT_TEST_MODEL_SEED` on, or random ones.
 fn seeds() -> impl Iterator<Item = u64> {
     let given = std::env::var("WEFT_TEST_MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
@@ -259,7 +259,7 @@ fn the_same_between_hosts_when_programs_die() {
     }
 }
 
-/// The checker itself: a message that is lost or comes twice is found. The runs meet what they are for.
+/// Tests the checker: a message that is lost or comes twice is found.
 #[test]
 fn a_fault_of_one_message_between_hosts_is_found() {
     for planted in [(3, false), (3, true), (25, false), (25, true)] {

@@ -15,10 +15,10 @@ use weft_transport::{Settings as ChannelSettings, Time};
 use weft_wire::segment::Sizes;
 use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
 
-/// Bytes that each host keeps of what came from another one and was not taken.
+/// Bytes that each host keeps of what another one sent and nobody took.
 pub const HELD: u32 = 128 << 10;
 
-/// A packet takes so long.
+/// How long a packet takes.
 const WAY: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// Carries packets, and loses one of so many, if not 0.
+/// Carries packets, and loses one in so many, if that is not 0.
 #[derive(Debug, Default)]
 pub struct Wire {
     packets: VecDeque<Packet>,
@@ -57,7 +57,7 @@ impl Link for SimLink {
         let mut wire = self.wire.borrow_mut();
         for bytes in packets.chunks(segment) {
             wire.sent += 1;
-            // Never the same one of a pattern: a multiplicative hash.
+            // Drops at pseudo-random positions, by a multiplicative hash, so that no traffic pattern always loses the same packet.
             let drawn = wire.sent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             let is_cut = wire.cut.is_some_and(|cut| cut == to.to || cut == self.here);
             if is_cut || (wire.lose > 0 && drawn % wire.lose == 0) {
@@ -85,7 +85,7 @@ pub struct Lone {
     pub name: Name,
 }
 
-/// What came to it: how many messages, and from whom. It answers requests with what they have.
+/// What it received: the number of messages, and their senders. It answers requests with their own contents.
 #[derive(Debug, Default)]
 pub struct Plain {
     pub messages: usize,
@@ -114,9 +114,9 @@ impl Sink<StreamTx<SimNi>> for Plain {
 pub struct World {
     pub wire: Rc<RefCell<Wire>>,
     pub engines: Vec<Engine<MemSegment, SimLink>>,
-    /// With the host that each is on.
+    /// Each with its host.
     pub programs: Vec<(usize, Program)>,
-    /// Of endpoints that are made from now on.
+    /// The sizes of endpoints that are made from now on.
     pub sizes: Sizes,
     /// Programs that do not poll.
     pub stopped: BTreeSet<usize>,
@@ -125,7 +125,7 @@ pub struct World {
     frames: u32,
     limits: Limits,
     held: u32,
-    /// Lives of network interfaces.
+    /// Incarnations of network interfaces.
     lives: u64,
 }
 
@@ -133,7 +133,7 @@ pub fn address(host: usize) -> HostAddress {
     HostAddress { ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host as u8], port: 4000 }
 }
 
-/// A network interface of one life.
+/// A network interface of one incarnation.
 fn interface(link: SimLink, epoch: Epoch, life: u64, held: u32) -> Ni<SimLink> {
     let settings = ChannelSettings { held_most: held, ..ChannelSettings::default() };
     Ni::new(link, epoch, settings, Secrets { door: [life, 5], seed: life + 9 })
@@ -152,7 +152,7 @@ fn engine(
 }
 
 impl World {
-    /// Two daemons with so many frames, at addresses 0 and 1, and the program without one at address 2.
+    /// Two daemons with so many frames, at addresses 0 and 1, and a program without a daemon at address 2.
     pub fn new(frames: u32) -> World {
         World::holding(frames, HELD)
     }
@@ -207,7 +207,7 @@ impl World {
         self.engines[host].detach(program.id, Reason::PeerLost);
     }
 
-    /// A host's daemon ends and is started again. Its programs do not poll until somebody attaches them.
+    /// A host's daemon ends and is started again. Its programs do not poll until they are attached again.
     pub fn restart(&mut self, host: usize) {
         let programs = (0..self.programs.len()).filter(|at| self.programs[*at].0 == host);
         self.stopped.extend(programs);
@@ -216,7 +216,7 @@ impl World {
         self.engines[host] = engine(host, self.frames, self.limits, link, self.lives, self.held);
     }
 
-    /// A program of a daemon before comes back, with its names. Returns its index.
+    /// A program of the earlier daemon comes back, with its names. Returns its index.
     pub fn attach_again(&mut self, program: usize) -> usize {
         let (host, old) = &self.programs[program];
         self.attach_as(*host, (old.user.0, old.epoch))
@@ -229,7 +229,7 @@ impl World {
         self.engines[*host].detach(found.id, Reason::PeerLost);
     }
 
-    /// Ten microseconds, in which everybody has a turn.
+    /// Ten microseconds, in which everybody takes a turn.
     pub fn turn(&mut self) {
         let now = self.now.get() + Duration::from_micros(10);
         self.now.set(now);
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Turns until something is so, for ten seconds at most.
+    /// Takes turns until a condition holds, for ten seconds at most.
     pub fn run_until(&mut self, mut is_so: impl FnMut(&mut World) -> bool) {
         let end = self.now.get() + Duration::from_secs(10);
         while !is_so(self) {
@@ -338,7 +338,7 @@ impl World {
         });
     }
 
-    /// Nothing of a program's is under way.
+    /// Whether nothing of a program's is under way.
     pub fn is_settled(&mut self, program: usize) -> bool {
         let state = self.programs[program].1.core.state_mut();
         state.hasten();
