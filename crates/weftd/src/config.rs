@@ -1,4 +1,4 @@
-//! The daemon's configuration: one TOML file, in which everything has a default.
+//! The daemon's configuration: one TOML file, in which every setting has a default.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use weft_daemon::{Limits, Policy, Rates, Settings};
 use weft_link::address::Wanted;
 use weft_wire::packet::Integrity;
 
-/// Where the configuration is looked for, if the command line does not say.
+/// The configuration file if the command line names none.
 pub const DEFAULT: &str = "/etc/weftd/weftd.toml";
 
 /// All settings, as the file has them.
@@ -16,17 +16,17 @@ pub const DEFAULT: &str = "/etc/weftd/weftd.toml";
 pub struct Config {
     /// Where programs attach.
     pub socket: PathBuf,
-    /// Whose programs may attach: names or numbers of users, or `*` for all.
+    /// Users whose programs may attach: names or numbers, or `*` for all.
     pub allow_users: Vec<String>,
-    /// The same for groups, which count beside the users.
+    /// Groups whose programs may attach, in addition to those of the users.
     pub allow_groups: Vec<String>,
     /// The user that the daemon becomes once it has its sockets, by name; empty for none.
     pub user: String,
-    /// Whether the kernel ends the daemon if it makes a system call that it should not.
+    /// Whether the kernel ends the daemon when it makes a system call outside of its filter.
     pub seccomp: bool,
     /// Frames.
     pub frames: u32,
-    /// How an endpoint is chosen that gives its frame away: `random`, `clock` or `lru`.
+    /// Which resident endpoint gives up its frame: `random`, `clock` or `lru`.
     pub policy: String,
     /// MiB of the file that is shared with a bundle. Its pages are allocated when they are touched.
     pub file_mib: u64,
@@ -36,26 +36,26 @@ pub struct Config {
     pub log: String,
     /// The network to other hosts.
     pub network: NetworkConfig,
-    /// What users may hold and do.
+    /// Limits for users.
     pub limits: LimitsConfig,
-    /// How much service each endpoint of a user gets beside others, by name or number: from 1 to 64.
+    /// The weight of each user's endpoints, by the user's name or number: from 1 to 64.
     pub weights: BTreeMap<String, u32>,
 }
 
-/// The network to other hosts, as `WEFT_ADDR` and `WEFT_PORT` say it for a program.
+/// The network to other hosts, as `WEFT_ADDR` and `WEFT_PORT` describe it for a program.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// Addresses of this host, `none` for no network, or nothing for those that others reach it by.
+    /// Addresses of this host, or `none` for no network. If empty, the addresses that other hosts reach it by.
     pub address: String,
-    /// A UDP port, a range of them, or nothing for any.
+    /// A UDP port, or a range of them. If empty, any port.
     pub port: String,
-    /// What checksums of packets cover, with hosts that want the same; nothing for what `WEFT_INTEGRITY` says.
+    /// What checksums of packets cover, with hosts that want the same. If empty, `WEFT_INTEGRITY` decides.
     pub integrity: String,
 }
 
 impl NetworkConfig {
-    /// What checksums of packets are to cover; `None` if that is not said here. An error if it cannot be.
+    /// What checksums of packets should cover. `None` if the file does not say. An error if the value is not allowed.
     pub fn integrity(&self) -> Result<Option<Integrity>, ()> {
         match self.integrity.as_str() {
             "" => Ok(None),
@@ -64,19 +64,19 @@ impl NetworkConfig {
     }
 }
 
-/// What all users together may hold, of which one may hold a share of what is left, and what each user may do in a second.
+/// What all users together may hold, of which each may hold a share of what is left; and what each user may do in a second.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
     /// Endpoints.
     pub endpoints: u64,
-    /// Lines between endpoints; 0 for a share of the kernel's limit, as in the next ones.
+    /// Lines between endpoints. 0 for a share of the kernel's limit; so for the other settings that may be 0.
     pub lines: u64,
-    /// MiB of files that programs can have allocated: system endpoints and bells included.
+    /// MiB of files that programs can have allocated, including system endpoints and bells.
     pub memory_mib: u64,
     /// Bundles that are attached.
     pub attachments: u64,
-    /// Calls of other hosts that are not answered yet.
+    /// Calls to other hosts that are not answered yet.
     pub calls: u64,
     /// MiB that other hosts have not taken, without the first 16 KiB of each line.
     pub under_way_mib: u64,
@@ -99,7 +99,7 @@ pub enum ConfigError {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// It is no such TOML. The source names the line.
+    /// The file is not valid TOML, or has a wrong name or type. The source names the line.
     #[error("{path}: {source}. weftd(8) has all settings with their defaults")]
     Parse {
         /// The file.
@@ -107,7 +107,7 @@ pub enum ConfigError {
         /// Where and why.
         source: basic_toml::Error,
     },
-    /// There is no such network.
+    /// The network cannot be used.
     #[error("{path}: in [network], {source}")]
     Network {
         /// The file.
@@ -120,13 +120,13 @@ pub enum ConfigError {
     Value {
         /// The file.
         path: PathBuf,
-        /// Where it stands, if it is found.
+        /// Its line, if it was found.
         line: Option<usize>,
         /// The setting.
         setting: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it may say.
+        /// The values that it may have.
         wanted: &'static str,
     },
 }
@@ -171,7 +171,7 @@ impl Default for LimitsConfig {
 }
 
 impl Config {
-    /// Reads a file. Without a name it reads the usual one, or takes the defaults if there is none.
+    /// Reads a file. Without a name it reads the default file, or takes the defaults if that does not exist.
     ///
     /// # Errors
     /// If there is no such file, or something in it is not allowed.
@@ -185,7 +185,7 @@ impl Config {
         Config::parse(name, &text)
     }
 
-    /// Reads the text of a file of this name.
+    /// Parses the text of a file with this name.
     ///
     /// # Errors
     /// If something in it is not allowed.
@@ -193,7 +193,7 @@ impl Config {
         let config: Config =
             basic_toml::from_str(text).map_err(|source| ConfigError::Parse { path: path.into(), source })?;
         let wrong = |setting: &'static str, value: String, wanted| {
-            // A weight stands under the name of its user.
+            // A weight is listed under the name of its user.
             let name = value.split(" = ").next().filter(|_| setting == "weights").unwrap_or(setting);
             let says = |line: &str| line.trim_start().trim_start_matches('"').starts_with(name);
             let line = text.lines().position(says).map(|before| before + 1);
@@ -244,7 +244,7 @@ impl Config {
         Ok(config)
     }
 
-    /// How an endpoint is chosen that gives its frame away.
+    /// Which resident endpoint gives up its frame.
     pub fn policy(&self) -> Option<Policy> {
         match self.policy.as_str() {
             "random" => Some(Policy::Random),
@@ -271,7 +271,7 @@ impl Config {
         Rates { endpoints: endpoints_per_second, remappings: remappings_per_second, requests: requests_per_second }
     }
 
-    /// What the engine is set to, but for what takes memory.
+    /// The engine's settings, without those that take memory.
     pub fn settings(&self, seed: u64) -> Settings {
         let LimitsConfig { endpoints, attachments, calls, .. } = self.limits;
         let limits = Limits { endpoints, attachments, calls, ..Limits::default() };
@@ -302,7 +302,7 @@ mod tests {
         );
     }
 
-    /// The names that may stand in a table of the file, as the error about another one lists them.
+    /// The names that a table of the file may have, as the error about an unknown one lists them.
     fn names(table: &str) -> Vec<String> {
         let error = parse(&format!("{table}\nno_such_name = 1\n")).expect_err("there is no such setting");
         error.split('`').skip(3).step_by(2).map(str::to_owned).collect()

@@ -1,8 +1,8 @@
-//! The system calls that the daemon may make once it serves. Any other one ends it at once: a daemon that makes one has been taken over, or
-//! has a fault. The kernel writes the call's number to its log (`audit: type=1326`).
+//! The system calls that the daemon may make once it serves. The kernel ends the daemon at any other one: a daemon that makes one was taken
+//! over, or has a fault. The kernel writes the call's number to its log (`audit: type=1326`).
 //!
-//! A call that the loop begins to make gets a row here, with conditions if it can do more than the loop needs. All tests of the daemon run
-//! with the filter.
+//! If the loop comes to need another call, give it a row here, with conditions if the call can do more than the loop needs. All tests of
+//! the daemon run with the filter.
 
 use crate::start::{cannot, StartError};
 use seccompiler::{
@@ -14,7 +14,7 @@ use std::io;
 
 /// Calls that are allowed whatever their arguments are.
 const PLAIN: &[i64] = &[
-    // Programs: their socket, their memory, and what wakes the daemon.
+    // For programs: their socket, their memory, and the daemon's wakeups.
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -29,7 +29,7 @@ const PLAIN: &[i64] = &[
     libc::SYS_epoll_pwait2,
     libc::SYS_membarrier,
     libc::SYS_close,
-    // The network: packets in runs, sockets that are made later, and what the kernel says of interfaces.
+    // For the network: runs of packets, sockets that are made later, and the kernel's news about interfaces.
     libc::SYS_bind,
     libc::SYS_connect,
     libc::SYS_getsockname,
@@ -40,21 +40,21 @@ const PLAIN: &[i64] = &[
     libc::SYS_sendfile,
     libc::SYS_ppoll,
     libc::SYS_uname,
-    // Files that are read: `openat` below.
+    // For reading files: `openat` is below.
     libc::SYS_read,
     libc::SYS_lseek,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
-    // The log.
+    // For the log.
     libc::SYS_write,
     libc::SYS_writev,
-    // Memory: `mmap` and `mprotect` below.
+    // For memory: `mmap` and `mprotect` are below.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Clocks where the kernel has no vDSO, chance, locks, naps.
+    // Clocks where the kernel has no vDSO, random bits, locks, naps.
     libc::SYS_clock_gettime,
     libc::SYS_gettimeofday,
     libc::SYS_clock_nanosleep,
@@ -63,7 +63,7 @@ const PLAIN: &[i64] = &[
     libc::SYS_getrandom,
     libc::SYS_futex,
     libc::SYS_restart_syscall,
-    // Who it is, and its end.
+    // Its own process, and its end.
     libc::SYS_getpid,
     libc::SYS_geteuid,
     libc::SYS_gettid,
@@ -75,16 +75,16 @@ const PLAIN: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of which other processors have the newer forms alone.
+/// Calls that other processors have only in their newer forms.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_stat, libc::SYS_lstat];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[i64] = &[];
 
-/// `_IOR(0x89, 7, long long[2])`, as `weft_shm::arrival` has it: when a packet came.
+/// `_IOR(0x89, 7, long long[2])`, as in `weft_shm::arrival`: when a packet came.
 const SIOCGSTAMPNS_NEW: u64 = 0x8010_8907;
 
-/// Has the kernel end the process if any of its threads makes a call that is not allowed. Not to be undone.
+/// Makes the kernel end the process when any of its threads makes a call that is not allowed. This cannot be undone.
 ///
 /// # Errors
 /// If the kernel has no filters.
@@ -97,10 +97,10 @@ pub fn install() -> Result<(), StartError> {
 
 fn program() -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = PLAIN.iter().chain(OLD).map(|call| (*call, Vec::new())).collect();
-    // To read, and not to write or to make a file.
+    // For reading, but not for writing or making a file.
     let writes = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY);
     rules.insert(libc::SYS_openat, vec![all([is(2, SeccompCmpOp::MaskedEq(writes as u64), 0)?])?]);
-    // No local sockets: root's own services, which take root's word for much, listen at those.
+    // No local sockets: root's own services listen at those, and trust a caller that is root.
     let netlink = [equals(0, libc::AF_NETLINK as u64)?, equals(2, libc::NETLINK_ROUTE as u64)?];
     let families = [libc::AF_INET, libc::AF_INET6].map(|family| all([equals(0, family as u64)?]));
     let families = families.into_iter().chain([all(netlink)]).collect::<Result<_, _>>()?;
@@ -128,7 +128,7 @@ fn equals(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
     is(argument, SeccompCmpOp::Eq, value)
 }
 
-/// A condition on the low 32 bits of an argument: the arguments above have no more.
+/// A condition on the low 32 bits of an argument: all arguments above fit into these.
 fn is(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }

@@ -1,5 +1,5 @@
-//! Small files beside the socket, which a daemon leaves for the next one. The folder may be one where other users make files, as `/tmp` is:
-//! they can neither have the daemon read theirs, nor have it write where they like.
+//! Small files beside the socket, which a daemon leaves for the next one. Other users may be able to make files in that folder, if it is
+//! one like `/tmp`. They must not be able to have the daemon read their files, or to redirect where it writes.
 
 use rustix::fs::{fstat, open, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ impl Readers {
 /// # Errors
 /// What the kernel says, or that the file is not one that a daemon of this user wrote.
 pub fn read(path: &Path, readers: Readers) -> io::Result<Option<Vec<u8>>> {
-    // Non-blocking: the open of a pipe that somebody put there would wait.
+    // Non-blocking, because opening a pipe that somebody put there would wait.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => file,
@@ -55,7 +55,7 @@ pub fn read(path: &Path, readers: Readers) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Writes a file anew: it has the old contents or the new ones, and whatever was there under its name is replaced, not followed.
+/// Replaces a file: afterwards it has either the old contents or the new ones. A link under its name is replaced, not followed.
 ///
 /// # Errors
 /// What the kernel says.
@@ -65,7 +65,7 @@ pub fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     let new = path.with_file_name(name);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match open(&new, flags, readers.mode()) {
-        // Of a daemon that was killed here.
+        // Left by a daemon that was killed here.
         Err(Errno::EXIST) => {
             std::fs::remove_file(&new)?;
             open(&new, flags, readers.mode())?

@@ -1,10 +1,10 @@
-//! Lines of the log that programs cause: one a second for each kind, because they can cause as many as they like.
+//! Log lines that programs cause. There is at most one in a second of each kind, because programs can cause as many as they like.
 
 use std::time::Duration;
 use tracing::{debug, info};
 use weft_transport::Time;
 
-/// Between two lines of a kind.
+/// Time between two lines of a kind.
 const APART: Duration = Duration::from_secs(1);
 
 /// What a line is about.
@@ -14,13 +14,13 @@ pub enum Kind {
     Attached,
     /// It is gone.
     Detached,
-    /// A user that may not attach called.
+    /// A user that may not attach tried to.
     ForeignUser,
     /// A program was refused.
     Refused,
-    /// One that was attached broke the protocol.
+    /// An attached program broke the protocol.
     Cut,
-    /// The kernel has no descriptor or no memory left for a program.
+    /// The kernel had no descriptor or no memory left for a program.
     Shortage,
 }
 
@@ -32,14 +32,14 @@ impl Kind {
         match self {
             Kind::Attached => "attached",
             Kind::Detached => "detached",
-            Kind::ForeignUser => "a user that may not attach called",
+            Kind::ForeignUser => "refused a program of a user that may not attach",
             Kind::Refused => "refused",
             Kind::Cut => "cut off",
             Kind::Shortage => "a shortage",
         }
     }
 
-    /// Whether its lines are for those who look for a fault.
+    /// Whether its lines only help to find a fault.
     fn is_detail(self) -> bool {
         matches!(self, Kind::Attached | Kind::Detached | Kind::ForeignUser)
     }
@@ -74,7 +74,7 @@ impl Logs {
         is_due
     }
 
-    /// Says how many lines were left out, once their second is over.
+    /// Logs how many lines were left out, once their second is over.
     pub fn tell_left_out(&mut self, now: Time) {
         for (kind, left_out) in self.take_left_out(now) {
             if kind.is_detail() {

@@ -1,5 +1,5 @@
-//! `weftd`: shares one network interface among programs that do not trust each other. `docs/weftd.md` is for those who run it,
-//! `docs/design/weftd.md` for those who change it.
+//! `weftd`: shares one network interface among programs that do not trust each other. To run it, see `docs/weftd.md`; to change it,
+//! `docs/design/weftd.md`.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -37,20 +37,19 @@ use users::Allowed;
 #[derive(Parser)]
 #[command(name = "weftd", version)]
 struct Arguments {
-    /// Stay in the foreground and log to standard error: all that is needed to begin. So does weftd without this; it is there for those
-    /// who expect daemons to need it
+    /// Stay in the foreground and log to standard error. weftd always does; the option is for supervisors that expect one
     #[arg(long)]
     foreground: bool,
     /// The configuration [default: /etc/weftd/weftd.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The socket at which programs attach, in place of the configuration's
+    /// The socket at which programs attach; overrides the configuration
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Say whether the configuration can be used, and end
+    /// Check the configuration, and exit
     #[arg(long)]
     check: bool,
-    /// Print the manual page weftd(8), and end
+    /// Print the manual page weftd(8), and exit
     #[arg(long)]
     man: bool,
 }
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // It may be closed.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "weftd: {error}");
             ExitCode::FAILURE
         }
@@ -85,7 +84,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let level = config.level().unwrap_or(tracing::Level::INFO);
-    // What cannot be logged is left out: saying so on the same way would fail too, and end the daemon.
+    // A line that cannot be logged is dropped: reporting that by the same path would fail too, and end the daemon.
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
     log.log_internal_errors(false).with_target(false).init();
     let low = raise_files(config.limits.attachments);
@@ -116,7 +115,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A descriptor that can be read when a signal asks the daemon to end.
+/// A descriptor that becomes readable when a signal asks the daemon to end.
 fn signals_to_end() -> Result<OwnedFd, Box<dyn std::error::Error>> {
     let ends = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect::<SigSet>();
     ends.thread_block()?;

@@ -16,7 +16,7 @@ const DESCRIPTION: &[&str] = &[
      and the kernel's log has a line with type=1326 and the number of the call.",
 ];
 
-/// What stands in the page's lists: a thing, and what it is for.
+/// Rows of a list on the page: a thing, and what it is for.
 type Rows = &'static [(&'static str, &'static str)];
 
 const FILES: Rows = &[

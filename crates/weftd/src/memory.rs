@@ -1,9 +1,8 @@
-//! How much memory the kernel lets the daemon have, and what programs and other hosts may have it use of that.
+//! How much memory the kernel lets the daemon have, and how much of it programs and other hosts may use.
 //!
-//! The kernel counts a page for the control group of the process that touches it first, also if that only reads it, and also if the page is
-//! of a file that it shares with others. Pages of a program's file cannot be reclaimed without swap. So programs whose files the daemon
-//! touches could have it killed. What they can have it touch, and what it keeps for them and for other hosts, is therefore bounded by shares
-//! of its limit.
+//! The kernel charges a page to the control group of the process that touches it first, even if that only reads it, and even if the page
+//! belongs to a shared file. Pages of a program's file cannot be reclaimed without swap. So programs whose files the daemon touches could
+//! get it killed. What they can make it touch, and what it keeps for them and for other hosts, is therefore bounded by shares of its limit.
 
 use crate::config::{Config, LimitsConfig};
 use std::path::{Path, PathBuf};
@@ -11,15 +10,15 @@ use weft_core::ni;
 use weft_daemon::{Limits, Settings};
 use weft_wire::segment::PAGE;
 
-/// A limit from here on is none: the kernel says `2^63` less a page where there is none.
+/// From this size on a limit counts as none: without a limit the kernel reports `2^63` less a page.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Below this the shares are too small for what a few programs need.
+/// Below this limit the shares are too small for even a few programs.
 const LEAST: u64 = 32 << 20;
 
-/// Parts of the limit, in sixteenths: pages of programs' files; what other hosts have not taken; what came from them and was not taken, with
-/// what is left of streams that have ended; the hosts themselves; lines; callers that are not attached, tools included. The rest is the
-/// daemon's own, and the kernel's for its sockets.
+/// Parts of the limit, in sixteenths: pages of programs' files; bytes that other hosts have not taken; bytes that came from them and were
+/// not taken, with the rest of streams that have ended; the hosts themselves; lines; callers that are not attached, including tools. The
+/// rest is for the daemon itself and for the kernel's socket buffers.
 const PROGRAMS: u64 = 8;
 const UNDER_WAY: u64 = 1;
 const HELD: u64 = 1;
@@ -27,18 +26,18 @@ const HOSTS: u64 = 1;
 const LINES: u64 = 1;
 const CALLERS: u64 = 1;
 
-/// What one of them takes, in bytes: a host without anything under way, one end of a line with its stream, a tool that does not read.
+/// Bytes for each of these: a host with nothing under way; one end of a line, with its stream; a tool that does not read.
 const HOST: u64 = 8 << 10;
 const LINE: u64 = 1 << 10;
 const CALLER: u64 = 192 << 10;
 
-/// The part of the limit that packets which came to a socket may fill until the daemon takes them: it has one for each address, and four more.
+/// The part of the limit that packets waiting in one socket may fill. The daemon has a socket for each address, and four more.
 const RECEIVED_PART: u64 = 64;
 
-/// What is kept lies in memory whose size is a power of two.
+/// Buffers have a size that is a power of two, so up to twice the bytes kept.
 const SLACK: u64 = 2;
 
-/// What the settings are if there is no limit and nobody says otherwise.
+/// The settings if there is no limit and the configuration does not say.
 const LINES_USUAL: u64 = 1 << 22;
 const MEMORY_MIB_USUAL: u64 = 1 << 20;
 const UNDER_WAY_MIB_USUAL: u64 = 1024;
@@ -47,29 +46,29 @@ const UNDER_WAY_MIB_USUAL: u64 = 1024;
 const CALLERS_USUAL: usize = 256;
 const CALLERS_OF_USER: usize = 16;
 
-/// A limit of the kernel's.
+/// A memory limit of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// How much.
     pub bytes: u64,
-    /// The file that says so.
+    /// The file that states it.
     pub file: PathBuf,
 }
 
-/// What programs and hosts may have the daemon use.
+/// What programs and hosts may make the daemon use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Pages of files, lines, chunks of 16 KiB under way.
     pages: u64,
     lines: u64,
     under_way: u64,
-    /// What hosts may have the network interface keep.
+    /// Bounds of what hosts may make the network interface keep.
     pub hosts: ni::Bounds,
-    /// Bytes that the kernel keeps of what came to a socket of the network: control groups of the second version count them.
+    /// Bytes that the kernel keeps of packets in a socket of the network: control groups of version 2 count them.
     pub received: Option<usize>,
-    /// Bytes of streams that have ended.
+    /// Bytes that are kept of streams that have ended.
     last: u64,
-    /// Whether each line has a chunk that does not count.
+    /// Whether one chunk of each line does not count.
     has_free_chunk: bool,
     /// Callers that are not attached: of all users, and of one.
     pub callers: usize,
@@ -77,7 +76,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What a configuration says, and shares of the limit where it does not.
+    /// The configuration's values, and shares of the limit where it has none.
     pub fn new(config: &Config, limit: Option<u64>) -> Bounds {
         let LimitsConfig { lines, memory_mib, under_way_mib, .. } = config.limits;
         let of = |sixteenths: u64| limit.map_or(u64::MAX, |limit| limit / 16 * sixteenths);
@@ -103,7 +102,7 @@ impl Bounds {
         }
     }
 
-    /// Has an engine keep to them.
+    /// Sets them in an engine's settings.
     pub fn apply(&self, settings: Settings) -> Settings {
         let Bounds { pages, lines, under_way, last, has_free_chunk, .. } = *self;
         let limits = Limits { pages, lines, under_way, ..settings.limits };
@@ -115,7 +114,7 @@ impl Bounds {
         self.pages.saturating_mul(PAGE as u64)
     }
 
-    /// What all of it comes to, with what the daemon needs for itself.
+    /// The sum of all of it, with the daemon's own needs.
     fn sum(&self, limit: u64) -> u64 {
         let own = limit / 16 * (16 - PROGRAMS - UNDER_WAY - HELD - HOSTS - LINES - CALLERS);
         let under_way = self.under_way.saturating_mul(SLACK * (16 << 10));
@@ -126,7 +125,7 @@ impl Bounds {
     }
 }
 
-/// What is wrong with a limit for a configuration, if something is: in words for the log, for `--check` and for tools.
+/// A complaint about a limit that does not suit a configuration, for the log, for `--check` and for tools.
 pub fn complaint(config: &Config, limit: Option<&Limit>) -> Option<String> {
     let limit = limit?;
     let (most, file) = (limit.bytes >> 20, limit.file.display());
@@ -135,7 +134,7 @@ pub fn complaint(config: &Config, limit: Option<&Limit>) -> Option<String> {
         return Some(format!("the memory limit of {most} MiB ({file}) is too small: raise it to {least} MiB or more"));
     }
     let sum = Bounds::new(config, Some(limit.bytes)).sum(limit.bytes);
-    // What is divided was rounded.
+    // Divisions were rounded, so allow for a page.
     (sum > limit.bytes + PAGE as u64).then(|| {
         format!(
             "[limits] lets programs and other hosts have weftd use {} MiB, and its memory limit is {most} MiB ({file}): the kernel may \
@@ -145,7 +144,7 @@ pub fn complaint(config: &Config, limit: Option<&Limit>) -> Option<String> {
     })
 }
 
-/// The least limit of the control groups that this process is in, and of those above, if there is one.
+/// The lowest limit of this process's control groups and of those above them, if there is one.
 pub fn limit() -> Option<Limit> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     least(&read(Path::new("/proc/self/cgroup"))?, &read(Path::new("/proc/self/mountinfo"))?, read)
@@ -153,7 +152,7 @@ pub fn limit() -> Option<Limit> {
 
 fn least(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<Limit> {
     let found = groups.lines().filter_map(|line| {
-        // `4:memory:/path`, or `0::/path` in the second version.
+        // `4:memory:/path`, or `0::/path` in version 2.
         let mut words = line.splitn(3, ':').skip(1);
         let (controllers, path) = (words.next()?, words.next()?);
         let (kind, files): (_, &[&str]) = match controllers {
@@ -167,14 +166,14 @@ fn least(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> 
         Some(files)
     });
     let limits = found.flatten().filter_map(|file| {
-        // `max` is none.
+        // `max` means none.
         let bytes: u64 = read(&file)?.trim().parse().ok()?;
         Some(Limit { bytes, file })
     });
     limits.filter(|limit| limit.bytes < NO_LIMIT).min_by_key(|limit| limit.bytes)
 }
 
-/// Where a group's folder is, and the topmost one that can be seen.
+/// The folder of a group, and the topmost one that is visible.
 fn place(mounts: &str, kind: &str, path: &str) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         // `id parent device root place options [fields] - kind source options`: proc_pid_mountinfo(5).
@@ -188,7 +187,7 @@ fn place(mounts: &str, kind: &str, path: &str) -> Option<(PathBuf, PathBuf)> {
         if behind.first() != Some(&kind) || !is_it {
             return None;
         }
-        // In a container only a part of the tree may be there.
+        // In a container only a part of the tree may be visible.
         let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         Some((top.join(below), top))
     })
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!(found(groups, mounts, &files), Some((134_217_728, max.clone())));
         let files = [(&*max, "134217728\n"), (&*high, "100000000\n")];
         assert_eq!(found(groups, mounts, &files), Some((100_000_000, high.clone())));
-        // Its own group is the root of what a container sees.
+        // A container sees its own group as the root.
         let mounts = "9 8 0:32 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let file = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
         assert_eq!(found("4:memory:/docker/7\n", mounts, &[(file, "50000000")]), Some((50_000_000, file.to_owned())));

@@ -1,4 +1,4 @@
-//! The rights that the daemon gives up when it has all that it needs them for.
+//! Gives up the daemon's rights once they have served their purpose.
 
 use crate::start::{cannot, StartError};
 use nix::unistd::{getresgid, getresuid, setgroups, setresgid, setresuid, Gid, Uid, User};
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use std::io;
 
-/// The user that the configuration has the daemon become.
+/// The user that the configuration tells the daemon to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     user: Uid,
@@ -14,10 +14,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The user of this name and its group; none for an empty name.
+    /// The user of this name, with its group. `None` for an empty name.
     ///
     /// # Errors
-    /// If there is no such user, in words.
+    /// If there is no such user; the error is a text.
     pub fn of(name: &str) -> Result<Option<Identity>, String> {
         if name.is_empty() {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Identity {
     }
 
     fn become_it(self) -> nix::Result<()> {
-        // A supervisor may have started the daemon as that user, who may not change users.
+        // A supervisor may have started the daemon as that user already, and that user may not change users.
         let (users, groups) = (getresuid()?, getresgid()?);
         let is_user = [users.real, users.effective, users.saved].iter().all(|user| *user == self.user);
         let is_group = [groups.real, groups.effective, groups.saved].iter().all(|group| *group == self.group);
@@ -41,8 +41,8 @@ impl Identity {
     }
 }
 
-/// Becomes another user, if there is one to become, and gives up all capabilities and what could bring them back. For a process with one
-/// thread: the kernel counts capabilities by threads.
+/// Becomes another user, if one is given, and gives up all capabilities and all ways to get them back. For a process with one thread,
+/// because capabilities belong to threads.
 ///
 /// # Errors
 /// If the kernel refuses something.
@@ -60,8 +60,8 @@ pub fn give_up(identity: Option<Identity>) -> Result<(), StartError> {
     thread::set_no_new_privs(true).map_err(io::Error::from).map_err(failed())
 }
 
-/// Empties the sets from which an executed program gets capabilities. That takes a capability itself. Without it the bounding set stays, and
-/// `no_new_privs` keeps executed programs from getting any.
+/// Empties the sets from which an executed program gets capabilities. That takes a capability itself. Without it the bounding set stays,
+/// and `no_new_privs` keeps executed programs from gaining any.
 fn bound() -> io::Result<()> {
     match thread::clear_ambient_capability_set() {
         // A kernel before 4.3.

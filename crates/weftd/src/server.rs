@@ -1,4 +1,4 @@
-//! The process around the engine: programs attach, are woken, and go.
+//! The process around the engine: attaches programs, wakes them, and detaches them.
 
 use crate::config::{Config, NetworkConfig};
 use crate::kept::{self, Readers};
@@ -31,22 +31,22 @@ use weft_wire::setup::SetupError;
 use weft_wire::status::Scope;
 use weft_wire::{Epoch, HostAddress, Reason, Uid};
 
-/// Bytes of messages that may wait in the socket of a program that is attached: it reads each before it sleeps again.
+/// Bytes of messages that may wait in the socket of an attached program, which reads each one before it sleeps again.
 const UNREAD_MOST: usize = 16 << 10;
 
-/// Events of one look.
+/// Events taken in one look.
 const EVENTS_MOST: usize = 32;
 
 /// Turns between two looks at the sockets while there is work.
 const LOOK_EVERY: u32 = 64;
 
-/// The longest sleep: a wake-up can be lost where the kernel's barrier does not reach a program.
+/// The longest sleep. It bounds the delay of a wakeup that is lost because the kernel's barrier does not reach a program.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
-/// How long no program is accepted after the kernel had no descriptor for one.
+/// How long the daemon accepts no programs after the kernel had no descriptor for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The tokens of the socket at which programs call, of those of the network, and of what tells the daemon to end.
+/// The tokens of the socket at which programs call, of the network's sockets, and of the descriptor that tells the daemon to end.
 const LISTENER: u64 = u64::MAX;
 const NETWORK: u64 = u64::MAX - 1;
 const ENDS: u64 = u64::MAX - 2;
@@ -54,7 +54,7 @@ const ENDS: u64 = u64::MAX - 2;
 /// Runs of packets that are taken in at once.
 const RUNS_MOST: u32 = 4;
 
-/// For so long after packets came the network is looked at on every turn, and otherwise on each 16th one.
+/// How long after a packet the daemon looks at the network on every turn. Later it does so on every 16th turn.
 const HOT_NANOS: u64 = 100_000;
 
 /// Bytes of a stream that may wait here, at most.
@@ -62,16 +62,16 @@ const WINDOW_MOST: usize = 1 << 18;
 
 const SELDOM: u32 = 16;
 
-/// How far a program has come.
+/// The state of a program's connection.
 #[derive(Debug)]
 enum Stage {
     /// It has said nothing.
     Stranger,
-    /// It was given its memory, and has not mapped it yet.
+    /// It got its memory, and has not mapped it yet.
     Welcomed(SegmentFile, Descriptor, Epoch),
     /// It is attached.
     Attached(AttachmentId),
-    /// It is a tool that looks at the daemon.
+    /// It is a tool that inspects the daemon.
     Looks(Box<Look>),
 }
 
@@ -79,24 +79,24 @@ enum Stage {
 #[derive(Debug)]
 struct Client {
     socket: OwnedFd,
-    /// Wakes the daemon. Never read: who wakes it says nothing by that.
+    /// Wakes the daemon. Never read: its value means nothing.
     waker: Option<OwnedFd>,
     user: Uid,
     /// Its process, if that is in this process namespace.
     pid: Option<u32>,
-    /// Its place among all that called.
+    /// Its number in the order of all callers.
     came: u64,
     stage: Stage,
 }
 
-/// How the network is looked at.
+/// The state of polling the network.
 #[derive(Debug)]
 struct Network {
     buffer: Box<[u8]>,
     /// When packets came last, and when the last turn was.
     heard_at: Time,
     turned_at: Time,
-    /// How many sockets the link had made when they were watched last. None if there is no network.
+    /// How many sockets the link had made when they were last added to epoll. `None` without a network.
     watched: Option<u32>,
 }
 
@@ -106,17 +106,17 @@ pub struct Server {
     network: Network,
     listener: OwnedFd,
     epoll: OwnedFd,
-    /// When programs are accepted again, if they are not now.
+    /// When programs are accepted again, if they are not accepted now.
     accepts_at: Option<Time>,
     logs: Logs,
     bounds: Bounds,
-    /// Can be read when the daemon is to end.
+    /// Becomes readable when the daemon is to end.
     _ends: OwnedFd,
     is_over: bool,
     awake: AwakePage,
     awake_fd: Descriptor,
     clients: Slab<Client>,
-    /// Programs that called so far.
+    /// Programs that have called so far.
     came: u64,
     looks: Looks,
     allowed: Allowed,
@@ -129,7 +129,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes what is needed to serve at a socket, until `ends` has something to read.
+    /// Prepares to serve at a socket, until `ends` becomes readable.
     ///
     /// # Errors
     /// If the kernel refuses something.
@@ -206,7 +206,7 @@ impl Server {
         })
     }
 
-    /// The daemon does without something, or may have to: tools are told of it.
+    /// The daemon runs without something, or may have to. Tools are shown this note.
     pub fn note_degraded(&mut self, what: impl Into<String>) {
         self.looks.note_degraded(what);
     }
@@ -216,7 +216,7 @@ impl Server {
         let (mut turns, mut idle_since) = (0u32, None);
         while !self.is_over {
             turns = turns.wrapping_add(1);
-            // By the clock of the last turn: reading it once more in each would cost as much as the look.
+            // By the clock of the last turn: another reading in each turn would cost as much as the look.
             let is_hot = self.network.turned_at.nanos_since(self.network.heard_at) < HOT_NANOS;
             let came = if is_hot || turns % SELDOM == 0 { self.receive() } else { 0 };
             let work = came + self.turn() + if turns % LOOK_EVERY == 0 { self.look(Duration::ZERO) } else { 0 };
@@ -235,7 +235,7 @@ impl Server {
         info!("ends");
     }
 
-    /// A turn of the engine, and what follows from it.
+    /// A turn of the engine, and its consequences.
     fn turn(&mut self) -> u32 {
         let now = self.now();
         self.network.turned_at = now;
@@ -244,7 +244,7 @@ impl Server {
         if self.accepts_at.is_some_and(|at| at <= now) {
             self.accept_again();
         }
-        // In idle turns too: the end of a program between two turns is told to its peers, and they may sleep.
+        // In idle turns too: peers are told that a program has ended between two turns, and they may sleep.
         for id in self.engine.take_wakes() {
             self.wake(id);
         }
@@ -282,14 +282,14 @@ impl Server {
         runs
     }
 
-    /// Has new sockets of the link wake the daemon too.
+    /// Makes new sockets of the link wake the daemon too.
     fn watch_network(&mut self) {
         let (Some(watched), Some(ni)) = (self.network.watched, self.engine.network()) else { return };
         let made = ni.link().made();
         if watched != made {
             self.network.watched = Some(made);
             for socket in ni.link().sockets() {
-                // It fails for those that are watched already.
+                // Fails for a socket that is watched already.
                 let _ = epoll::add(&self.epoll, socket, epoll::EventData::new_u64(NETWORK), epoll::EventFlags::IN);
             }
         }
@@ -301,10 +301,10 @@ impl Server {
         Duration::from_nanos(next.nanos_since(self.now())).min(SLEEP_MOST)
     }
 
-    /// Sleeps until a program rings or a socket says something.
+    /// Sleeps until a program rings or a socket has an event.
     fn sleep(&mut self) {
         self.awake.lie_down();
-        // From here on programs that ring see that they are to wake the daemon; what they rang before is found by the turn.
+        // From here on, programs that ring see that they must wake the daemon. The turn below finds earlier rings.
         let is_sure = barrier::heavy();
         if self.receive() + self.turn() + self.engine.look_before_sleep() == 0 && !self.engine.has_work() {
             let most = self.sleep_limit();
@@ -313,7 +313,7 @@ impl Server {
         self.awake.get_up();
     }
 
-    /// Looks at the sockets. Returns how many told something.
+    /// Looks at the sockets. Returns how many had events.
     fn look(&mut self, most: Duration) -> u32 {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MOST];
         let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
@@ -330,7 +330,7 @@ impl Server {
                     self.engine.network().into_iter().for_each(|ni| ni.link_mut().look_at_all());
                 }
                 token if token % 2 == 0 => self.hear((token / 2) as usize),
-                // A wake-up: the turn that follows finds why.
+                // A wakeup: the next turn finds its cause.
                 _ => {}
             }
         }
@@ -346,17 +346,17 @@ impl Server {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => return self.accept_later(error),
             };
-            // Not rustix's, which has no value for a process of another process namespace.
+            // Not rustix's call, which has no value for a process of another process namespace.
             let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
             let user = Uid(peer.uid());
             let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
             let is_allowed = self.allowed.has(user, peer.gid());
-            // As names say it.
+            // The user's number as names carry it.
             let user = self.users.outside(user);
             if !is_allowed {
                 say(&socket, &Message::Refuse(Reason::ForeignUser));
                 if self.may_log(Kind::ForeignUser) {
-                    debug!(user = user.0, "a user that may not attach called");
+                    debug!(user = user.0, "refused a program of a user that may not attach");
                 }
                 continue;
             }
@@ -370,7 +370,7 @@ impl Server {
         }
     }
 
-    /// The kernel has no descriptor for one that calls, and would tell of it again at once.
+    /// The kernel has no descriptor for a caller, and would report the same caller again at once.
     fn accept_later(&mut self, error: Errno) {
         if self.may_log(Kind::Shortage) {
             warn!(%error, "cannot accept programs; {MORE_FILES}");
@@ -392,7 +392,7 @@ impl Server {
         self.logs.may(kind, self.network.turned_at)
     }
 
-    /// Forgets the first one of those that are not attached, if there are too many: each of them holds descriptors and memory here.
+    /// Drops the oldest caller that is not attached, if there are too many: each one holds descriptors and memory here.
     fn make_place(&mut self, user: Uid) {
         let those = || self.clients.iter().filter(|(_, client)| !matches!(client.stage, Stage::Attached(_)));
         let first = |(index, client): (usize, &Client)| (client.came, index);
@@ -409,7 +409,7 @@ impl Server {
         }
     }
 
-    /// A program has said something, or has ended.
+    /// A program has sent a message, or has ended.
     fn hear(&mut self, index: usize) {
         let Some(client) = self.clients.get(index) else { return };
         if matches!(client.stage, Stage::Looks(_)) {
@@ -417,7 +417,7 @@ impl Server {
             return self.tell(index);
         }
         let mut bytes = [0; MESSAGE_BYTES + 1];
-        // Without room for descriptors: those that somebody sends are closed by the kernel.
+        // Without room for descriptors: the kernel closes any that the message carries.
         let got = match net::recv(&client.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((got, _)) => got,
             Err(Errno::AGAIN | Errno::INTR) => return,
@@ -460,7 +460,7 @@ impl Server {
             }
         };
         let made = SegmentFile::create(self.file_bytes).and_then(|file| {
-            // The program can only write to it, and the daemon only polls it: what it does to its flags harms nobody but itself.
+            // The program can only write to it, and the daemon only polls it, so if the program changes its flags it harms only itself.
             Ok((file, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
         });
         let ((segment, file), waker) = match made {
@@ -503,7 +503,7 @@ impl Server {
         let Stage::Welcomed(segment, file, epoch) = std::mem::replace(&mut client.stage, Stage::Stranger) else {
             return Err(Reason::Violation);
         };
-        // Before anything is done there: an access to a hole that is being punched would wait.
+        // Before anything else is done there: an access to a hole that is being punched would wait.
         SegmentFile::seal(&file).map_err(|_| Reason::NoRoom)?;
         let id =
             self.engine.attach(Newcomer { segment, user: client.user, epoch }).map_err(|refused| match refused {
@@ -511,7 +511,7 @@ impl Server {
                 Refused::Quota | Refused::Memory => Reason::NoRoom,
             })?;
         client.stage = Stage::Attached(id);
-        // What waits there is this process's memory. Without this bound it is thirteen times as much.
+        // What waits in the socket is this process's memory. Without this bound it could be thirteen times as much.
         let _ = net::sockopt::set_socket_send_buffer_size(&client.socket, UNREAD_MOST);
         self.looks.note_process(id.index, client.pid);
         let user = client.user.0;
@@ -532,12 +532,12 @@ impl Server {
         self.forget(index);
     }
 
-    /// A program is gone.
+    /// A program is gone: forgets it.
     fn forget(&mut self, index: usize) {
         let Some(client) = self.clients.try_remove(index) else { return };
         self.looks.forget(index);
         if let Some(waker) = &client.waker {
-            // The program may hold it still, and then it would stay in the set.
+            // The program may still hold it, and then it would stay in the epoll set.
             let _ = epoll::delete(&self.epoll, waker);
         }
         if let Stage::Attached(id) = client.stage {
@@ -549,7 +549,7 @@ impl Server {
         }
     }
 
-    /// A tool wants to be told what the daemon is at. Root and the daemon's own user are told of everybody.
+    /// A tool asks for the status of the daemon. Root and the daemon's own user see everybody's.
     fn begin_look(&mut self, index: usize, scope: Scope) {
         let may_see_all = [Uid(0), own_user()].map(|user| self.users.outside(user));
         let Some(client) = self.clients.get_mut(index) else { return };
@@ -559,7 +559,7 @@ impl Server {
         self.looks.enqueue(index);
     }
 
-    /// Goes on with the look of one tool, if it is time for that beside other work. Returns whether it did.
+    /// Continues the look of one tool, unless other work goes first. Returns whether it did.
     fn tell_some(&mut self, is_busy: bool) -> u32 {
         let Some(index) = self.looks.next(is_busy, self.network.turned_at) else { return 0 };
         let begin = self.now();
@@ -569,7 +569,7 @@ impl Server {
         1
     }
 
-    /// A tool is told some more, if it has read what it was told.
+    /// Sends a tool more of its answer, if it has read the last part.
     fn tell(&mut self, index: usize) {
         let Some(Client { socket, stage: Stage::Looks(look), .. }) = self.clients.get_mut(index) else { return };
         match look.go_on(&mut self.engine, &self.looks, socket) {
@@ -579,7 +579,7 @@ impl Server {
         }
     }
 
-    /// Has a tool's socket tell when there is room for more, or its end alone: what a tool says besides is not heard.
+    /// Watches a tool's socket for room if it is blocked, and otherwise only for its end. Further input from a tool is ignored.
     fn listen_to_tool(&mut self, index: usize, is_blocked: bool) {
         let Some(client) = self.clients.get(index) else { return };
         let token = epoll::EventData::new_u64(index as u64 * 2);
@@ -608,12 +608,12 @@ impl Server {
     }
 }
 
-/// Says something to a program. Does not block: one that does not listen does not hear.
+/// Sends a message to a program. Does not block: a program that does not read loses it.
 fn say(socket: &OwnedFd, message: &Message) {
     let _ = net::send(socket, &message.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// The network interface, if there is to be one.
+/// The network interface, if the configuration wants one.
 fn network(
     config: &Config,
     bounds: Bounds,
@@ -626,7 +626,7 @@ fn network(
         cannot("cannot have the network", way_out)(io::Error::other(error.to_string()))
     };
     let Some(wanted) = Wanted::from_settings(Some(address), Some(port)).map_err(failed)? else { return Ok(None) };
-    // The port of the daemon before, if nothing else is asked for: names carry it.
+    // The port of the daemon before, unless the configuration names one: names contain the port.
     let place = folder.join("port");
     let found = kept::read(&place, Readers::Everybody).unwrap_or_else(|error| {
         warn!(%error, "cannot use the port in {}", place.display());
@@ -640,7 +640,7 @@ fn network(
         Some(Err(_)) | None => UdpLink::open(&wanted).map_err(failed)?,
     };
     bounds.received.into_iter().for_each(|most| link.limit_buffers(most));
-    // Kept if it is in use for the moment only: the next daemon tries it again.
+    // Kept even if another process uses it now: the next daemon tries it again.
     let written = match before {
         Some(_) => Ok(()),
         None => kept::write(&place, link.address().port.to_string().as_bytes(), Readers::Everybody),

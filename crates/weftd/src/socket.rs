@@ -29,7 +29,7 @@ impl Listener {
     /// The socket that the service manager passed, or else a new one at this path.
     ///
     /// # Errors
-    /// If another daemon has the path, the kernel does not let this one, or what was passed is no such socket.
+    /// If another daemon has the path, the kernel refuses it, or the service manager passed something else than such a socket.
     pub fn open(path: &Path) -> Result<Listener, StartError> {
         match count_passed() {
             0 => Ok(Listener { socket: listen(path)?, path: path.into() }),
@@ -41,7 +41,7 @@ impl Listener {
 /// How many descriptors the service manager passed to this process.
 fn count_passed() -> u32 {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
-    // Of another process if the variables are inherited.
+    // The variables may be inherited, and meant for another process.
     number("LISTEN_FDS").filter(|_| number("LISTEN_PID") == Some(std::process::id())).unwrap_or(0)
 }
 
@@ -55,7 +55,7 @@ fn passed(count: u32) -> Result<Listener, StartError> {
     if count != 1 {
         return Err(unfit(format!("weftd listens at one socket, not at {count}")));
     }
-    // A copy: the call that makes one of a number is safe, and the number stays open until the process ends.
+    // Makes a copy, by the one safe call that takes a number. The number itself stays open until the process ends.
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from).map_err(failed)?;
     let socket = pidfd_getfd(&own, PASSED, PidfdGetfdFlags::empty()).map_err(io::Error::from).map_err(failed)?;
     match path_of(&socket).map_err(io::Error::from).map_err(failed)? {
@@ -64,7 +64,7 @@ fn passed(count: u32) -> Result<Listener, StartError> {
     }
 }
 
-/// The path at which a socket listens as the daemon's should. Makes it non-blocking.
+/// The path at which a socket listens, if it is of the right kind. Makes it non-blocking.
 fn path_of(socket: &OwnedFd) -> rustix::io::Result<Option<PathBuf>> {
     let is_fit = sockopt::socket_domain(socket)? == AddressFamily::UNIX
         && sockopt::socket_type(socket)? == SocketType::SEQPACKET
@@ -78,7 +78,7 @@ fn path_of(socket: &OwnedFd) -> rustix::io::Result<Option<PathBuf>> {
     Ok(path.filter(|path| path.is_absolute()))
 }
 
-/// A socket at this path. One that nobody listens at is replaced.
+/// Makes a socket at this path. Replaces one that nobody listens at.
 fn listen(path: &Path) -> Result<OwnedFd, StartError> {
     let what = format!("cannot listen at {}", path.display());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -105,16 +105,16 @@ fn listen(path: &Path) -> Result<OwnedFd, StartError> {
     }
     let listener = socket().map_err(failed)?;
     net::bind(&listener, &address).map_err(io::Error::from).map_err(failed)?;
-    // The configuration says who may attach, not the file's rights.
+    // Who may attach is decided by the configuration, not by the file's rights.
     rustix::fs::chmod(path, Mode::from_raw_mode(0o666)).map_err(io::Error::from).map_err(failed)?;
     net::listen(&listener, BACKLOG).map_err(io::Error::from).map_err(failed)?;
     Ok(listener)
 }
 
-/// Removes a socket that nobody listens at. The kernel says the same of a file that is none.
+/// Removes a socket that nobody listens at. The kernel returns the same error for a file that is no socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file is there that is no socket"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file there is not a socket"));
     }
     std::fs::remove_file(path)
 }

@@ -1,10 +1,10 @@
-//! Why the daemon does not start.
+//! Errors at the daemon's start.
 
 use rustix::io::Errno;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::io;
 
-/// Why the daemon does not start: what it was doing, what the kernel said, and what helps.
+/// Why the daemon does not start: what it was doing, the kernel's error, and the way out.
 #[derive(thiserror::Error)]
 #[error("{what}: {source}. {way_out}")]
 pub struct StartError {
@@ -15,7 +15,7 @@ pub struct StartError {
 
 weft_wire::debug_says_display!(StartError);
 
-/// Returns a function that makes the error from what the kernel said.
+/// Returns a function that makes the error from the kernel's error.
 pub fn cannot(what: impl Into<String>, way_out: &'static str) -> impl FnOnce(io::Error) -> StartError {
     let what = what.into();
     move |source| {
@@ -27,16 +27,16 @@ pub fn cannot(what: impl Into<String>, way_out: &'static str) -> impl FnOnce(io:
 /// The way out if there are too few descriptors.
 pub const MORE_FILES: &str = "raise the limit of open files (LimitNOFILE= of the unit, ulimit -n)";
 
-/// Descriptors that a program has here: its socket, and what wakes the daemon. A third one while it attaches.
+/// Descriptors for each program: its socket and its waker. There is a third one while it attaches.
 const FILES_OF_PROGRAM: u64 = 2;
 
-/// Descriptors for all else: programs that attach, the sockets of the network.
+/// Descriptors for everything else: programs that attach, and the network's sockets.
 const FILES_BESIDE: u64 = 1024;
 
-/// Raises the limit of open files as far as it goes. Returns it if it is lower than what so many bundles need.
+/// Raises the limit of open files to the hard limit. Returns that if it is lower than what so many bundles need.
 pub fn raise_files(attachments: u64) -> Option<u64> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Without rights that a daemon needs not have, the hard limit is the highest one.
+    // Raising the hard limit takes rights that a daemon need not have.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let has = getrlimit(Resource::Nofile).current?;
     (has < attachments.saturating_mul(FILES_OF_PROGRAM).saturating_add(FILES_BESIDE)).then_some(has)

@@ -1,4 +1,4 @@
-//! What the daemon tells of itself to tools that look at it, a piece at a time.
+//! The status that the daemon sends to tools, a piece at a time.
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -13,39 +13,40 @@ use weft_wire::segment::Segment;
 use weft_wire::status::{DaemonStatus, Item, Scope, ITEMS_BYTES};
 use weft_wire::Uid;
 
-/// Beside messages, looks rest for so many times as long as they took: users who look without end get a tenth of the daemon.
+/// While there is other work, looks rest this many times as long as they took, so that users who look without end get at most a tenth of
+/// the daemon.
 const REST: u64 = 9;
 
-/// All looks, and what the daemon knows beside its engine.
+/// All looks, and what the daemon knows in addition to its engine.
 #[derive(Debug)]
 pub struct Looks {
-    /// The clients whose looks go on, in turn. A look whose tool does not read is not among them.
+    /// The clients whose looks can go on, in turn. A look whose tool does not read is not among them.
     queue: VecDeque<usize>,
     /// The processes of attachments, by their numbers.
     pids: Vec<Option<u32>>,
-    /// What the daemon does without, and what would help.
+    /// What the daemon runs without, and what would help.
     degraded: Vec<String>,
     begin: Instant,
-    /// When the next step is due beside messages.
+    /// When the next step is due while there is other work.
     due_at: Time,
 }
 
-/// A tool that looks.
+/// A look: a tool's request for the status.
 #[derive(Debug)]
 pub struct Look {
     survey: Survey,
-    /// What was not sent, because the tool has not read what came before.
+    /// A packet that was not sent, because the tool has not read earlier ones.
     packet: Vec<u8>,
 }
 
-/// How a look goes on.
+/// When to continue a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Onward {
     /// In a later turn.
     Later,
-    /// When the tool has read something.
+    /// Once the tool has read something.
     Blocked,
-    /// Not at all: all was told, or the tool is gone.
+    /// Never: all was sent, or the tool is gone.
     Over,
 }
 
@@ -60,12 +61,12 @@ impl Looks {
         }
     }
 
-    /// The daemon does without something, and this is what would help.
+    /// Notes what the daemon runs without, and what would help.
     pub fn note_degraded(&mut self, what: impl Into<String>) {
         self.degraded.push(what.into());
     }
 
-    /// An attachment of this number is a process's.
+    /// Notes the process of an attachment.
     pub fn note_process(&mut self, attachment: u32, pid: Option<u32>) {
         let at = attachment as usize;
         if self.pids.len() <= at {
@@ -74,14 +75,14 @@ impl Looks {
         self.pids[at] = pid;
     }
 
-    /// A client's look goes on in one of the next turns.
+    /// Schedules a client's look for one of the next turns.
     pub fn enqueue(&mut self, client: usize) {
         if !self.queue.contains(&client) {
             self.queue.push_back(client);
         }
     }
 
-    /// The client whose look is to go on now. `is_busy`: there is other work.
+    /// The client whose look is to continue now. `is_busy` says that there is other work.
     pub fn next(&mut self, is_busy: bool, now: Time) -> Option<usize> {
         match is_busy && now < self.due_at {
             true => None,
@@ -89,7 +90,7 @@ impl Looks {
         }
     }
 
-    /// A step took from `begin` to `end`.
+    /// Notes that a step took from `begin` to `end`.
     pub fn note_step(&mut self, begin: Time, end: Time) {
         self.due_at = end.plus_nanos(end.nanos_since(begin).saturating_mul(REST));
     }
@@ -99,7 +100,7 @@ impl Looks {
         self.queue.retain(|other| *other != client);
     }
 
-    /// Completes what the engine tells.
+    /// Adds what only the process knows to an item of the engine.
     fn complete(&self, item: &mut Item) {
         match item {
             Item::Daemon(daemon) => {
@@ -124,19 +125,19 @@ impl Looks {
 }
 
 impl Look {
-    /// A look for a user, or for one who may see everything.
+    /// A look for a user, or for a viewer who may see everything.
     pub fn new(scope: Scope, viewer: Option<Uid>) -> Look {
         Look { survey: Survey::new(scope, viewer), packet: Vec::new() }
     }
 
-    /// Tells some more, if the tool has read what was told.
+    /// Sends some more, if the tool has read what was sent.
     pub fn go_on<S: Segment, L: Link>(&mut self, engine: &mut Engine<S, L>, looks: &Looks, socket: &OwnedFd) -> Onward {
         if self.packet.is_empty() {
             let mut items = Vec::new();
             engine.survey(&mut self.survey, &mut items);
             if !items.is_empty() {
                 items.iter_mut().for_each(|item| looks.complete(item));
-                // It fails for maps whose keys are no text, of which there are none.
+                // Fails only for maps with keys that are not text, and there are none.
                 self.packet = serde_json::to_vec(&items).unwrap_or_default();
                 debug_assert!(self.packet.len() <= ITEMS_BYTES, "{} bytes", self.packet.len());
             }
@@ -156,12 +157,12 @@ impl Look {
     }
 }
 
-/// The daemon's user: now, because it may become another one when it has begun.
+/// The daemon's user. Asked each time, because the daemon may become another user after its start.
 pub fn own_user() -> Uid {
     Uid(rustix::process::geteuid().as_raw())
 }
 
-/// What the daemon hears of a tool's socket: when there is room again, or nothing but its end.
+/// The events of a tool's socket that the daemon waits for: room if it is blocked, and otherwise only its end.
 pub fn interest(is_blocked: bool) -> epoll::EventFlags {
     match is_blocked {
         true => epoll::EventFlags::OUT,

@@ -1,4 +1,4 @@
-//! Whose programs may attach, and what shows that names are a program's.
+//! Whose programs may attach, and the tokens that prove the ownership of names.
 
 use crate::config::Config;
 use crate::kept::{self, Readers};
@@ -22,10 +22,10 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What the configuration says.
+    /// The users and groups of a configuration.
     ///
     /// # Errors
-    /// The first user or group that there is not, in words.
+    /// The first user or group that does not exist, as a text.
     pub fn new(config: &Config) -> Result<Allowed, String> {
         let everybody = config.allow_users.iter().any(|user| user == "*");
         let user = |name: &str, setting: &str| {
@@ -46,13 +46,13 @@ impl Allowed {
         })
     }
 
-    /// Whether a program of this user and group may attach. Users that nobody here can tell apart may not.
+    /// Whether a program of this user and group may attach. Users that the host cannot tell apart may not.
     pub fn has(&self, user: Uid, group: u32) -> bool {
         user != Uid::OVERFLOW && (self.everybody || self.users.contains(&user.0) || self.groups.contains(&group))
     }
 }
 
-/// The secret by which the daemon, and the one that comes after it, knows its own tokens.
+/// The secret by which a daemon, and the one after it, recognises its own tokens.
 #[derive(Clone, Copy)]
 pub struct Secret([u64; 2]);
 
@@ -77,7 +77,7 @@ impl Secret {
         Ok(Secret([whole as u64, (whole >> 64) as u64]))
     }
 
-    /// The token of an epoch that was drawn for a user.
+    /// The token of an epoch that was assigned to a user.
     pub fn token(&self, epoch: Epoch, user: Uid) -> Token {
         let mut hash = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hash.write(b"weftd token");

@@ -1,15 +1,15 @@
-//! Moves so many messages of 16 bytes between two programs by the loop of the engine, in memory as weftd shares it, all in one thread: for
-//! counts of what the daemon does for a message. The second argument says how: `stream` sends as many one-way messages as there is room for
-//! before the engine has a turn, `request` one request, whose reply comes before the next one. With a third one, messages have so many bytes
-//! of payload and no arguments.
+//! Moves a number of 16-byte messages between two programs through the engine's loop, in memory as weftd shares it, all in one thread. For
+//! counting what the daemon does for a message. The second argument is `stream` (sends as many one-way messages as there is room for before
+//! each turn of the engine) or `request` (one request at a time, each after the reply to the last). With a third argument, messages have
+//! that many bytes of payload and no arguments.
 //!
 //! ```text
 //! cargo build --release -p weftd --example count_loop
 //! valgrind --tool=callgrind --toggle-collect='*daemons_turn*' target/release/examples/count_loop 11000 stream
 //! ```
 //!
-//! and the same with 1000; the difference of the two "Collected" lines, divided by 10,000. Without valgrind it says how long a message takes
-//! all three.
+//! Run it again with 1000 messages. The cost of a message is the difference of the two "Collected" lines, divided by 10,000. Without
+//! valgrind it prints the time that a message takes in all three.
 
 mod program;
 
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 break;
             }
         }
-        // One at a time: the next request is sent when this one was answered.
+        // One at a time: the next request is sent after the reply to this one.
         for _ in 0..4 {
             from.poll();
             daemons_turn(&mut engine);

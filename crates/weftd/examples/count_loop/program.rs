@@ -1,4 +1,4 @@
-//! A program of the example: the core's bundle on a port, in memory as weftd shares it.
+//! A program of the example: a bundle of the core on a port, in memory as weftd shares it.
 
 use crate::daemons_turn;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ impl Platform for Memory {
 pub type Handle = Rc<RefCell<Port<Memory>>>;
 pub type Core = Bundle<PortRx<Handle>, PortTx<Handle>, NoBells>;
 
-/// Counts what comes, and answers requests.
+/// Counts arrivals, and answers requests.
 #[derive(Default)]
 pub struct Count(pub u64);
 

@@ -1,13 +1,13 @@
-//! Moves so many messages of 16 bytes between pairs of endpoints by the loop of the engine, while there are so many endpoints in all, and
-//! closes all of them one by one: for counts of what the daemon does, and of its memory.
+//! Moves a number of 16-byte messages between pairs of endpoints through the engine's loop, among many idle endpoints, and then closes all
+//! of them one by one. For counting what the daemon does, and measuring its memory.
 //!
 //! ```text
 //! cargo build --release -p weftd --example count_many
 //! valgrind --tool=callgrind --toggle-collect='*daemons_turn*' target/release/examples/count_many 100000 5 11000
 //! ```
 //!
-//! with 100,000 endpoints, five pairs and 11,000 messages; and the same with 1,000 messages. The difference of the two "Collected" lines,
-//! divided by 10,000, is what a message takes. Without valgrind it says how much memory is in use, and how long an end takes.
+//! This has 100,000 endpoints, five pairs and 11,000 messages. Run it again with 1,000 messages: the cost of a message is the difference of
+//! the two "Collected" lines, divided by 10,000. Without valgrind it prints the memory in use, and the time that closing an endpoint takes.
 
 #[path = "../count_loop/program.rs"]
 mod program;
@@ -26,7 +26,8 @@ use weft_wire::{EndpointId, Key};
 /// The smallest rings and areas.
 const SMALL: Sizes = Sizes { ring_order: 4, area_pages: 33 };
 
-/// Bytes of the files of the two programs that talk, and of the one with endpoints that do nothing: room for 3,000 and 120,000 endpoints.
+/// Bytes of each file: of the two programs that talk, with room for 3,000 endpoints, and of the one with idle endpoints, with room for
+/// 120,000.
 const FILE: usize = 1 << 30;
 const MANY: usize = 32 << 30;
 
@@ -42,7 +43,7 @@ fn daemons_turn(engine: &mut Engine<SegmentFile>) -> u32 {
     engine.poll(later(10_000))
 }
 
-/// Has so many requests of a program served, in turns that are not counted.
+/// Waits until so many requests of a program are served, in turns that are not counted.
 fn ask_for_all(engine: &mut Engine<SegmentFile>, program: &mut Program, count: u32, request: impl Fn(u32) -> Request) {
     let mut asked = 0;
     let begin = engine.counters().requests;
@@ -50,7 +51,7 @@ fn ask_for_all(engine: &mut Engine<SegmentFile>, program: &mut Program, count: u
         while asked < count && program.sessions.port().borrow_mut().ask(&request(asked)).is_some() {
             asked += 1;
         }
-        // No user may ask for so much at once.
+        // No user may make so many requests at once.
         engine.poll(later(100_000_000));
         program.poll();
     }
@@ -97,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Until all of them are there, so that each endpoint begins anew.
+        // Until all of them have closed, so that each endpoint begins anew.
         loop {
             from.poll();
             let work = daemons_turn(&mut engine);
