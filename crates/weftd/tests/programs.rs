@@ -1,4 +1,4 @@
-//! The daemon that ships, with programs of several users: processes of this test program that play roles.
+//! The daemon as shipped, with programs of several users: processes of this test program that play roles.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node, Reason};
 use weft_wire::attach::{Message, MESSAGE_BYTES};
 use weft_wire::status::ITEMS_BYTES;
 
-/// For whatever should take a moment.
+/// A time limit for things that should take a moment.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// The variables by which a process learns its role.
+/// The environment variable that gives a process its role.
 const ROLE: &str = "WEFT_TEST_ROLE";
 const WORDS: &str = "WEFT_TEST_WORDS";
 
@@ -43,7 +43,7 @@ impl Daemon {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weftd-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        // Other users come through it.
+        // Other users need to pass through it.
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).expect("rights");
         std::fs::write(folder.join("weftd.toml"), configuration).expect("written");
         Daemon { child: Daemon::spawn(&folder), folder }
@@ -62,7 +62,7 @@ impl Daemon {
         let mut line = String::new();
         lines.read_line(&mut line).expect("a line");
         assert!(line.contains("serves"), "{line}");
-        // Nobody else reads what it logs.
+        // Drains the log, which nobody else reads.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         child
     }
@@ -71,7 +71,7 @@ impl Daemon {
         self.folder.join("socket")
     }
 
-    /// How often it was put to sleep by itself, and the time that it has used, in ticks.
+    /// How often it went to sleep, and its processor time, in ticks.
     fn use_of_processor(&self) -> (u64, u64) {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs");
         let status = read("status");
@@ -98,10 +98,10 @@ struct Player {
     _orders: Option<ChildStdin>,
 }
 
-/// Whether this process may have others run as other users: root may. Otherwise all of them are its own user's.
+/// Whether this process may start others as other users, as root may. Otherwise all of them run as its own user.
 fn may_become_others() -> bool {
     let uid = rustix::thread::Uid::from_raw(65_530);
-    // Of a thread that ends at once.
+    // Tried in a thread that ends at once.
     let becomes = std::thread::spawn(move || rustix::thread::set_thread_res_uid(uid, uid, uid).is_ok());
     let may = becomes.join().expect("it ends");
     if !may {
@@ -120,7 +120,7 @@ impl Player {
         Player::spawn(command)
     }
 
-    /// One in a process namespace of its own, as in a container.
+    /// Starts one in a process namespace of its own, as in a container.
     fn contained(daemon: &Daemon, role: &str, words: &[&str]) -> Player {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]).arg(std::env::current_exe().expect("this program"));
@@ -130,7 +130,7 @@ impl Player {
         Player::spawn(command)
     }
 
-    /// One with a network interface of its own, that no other process of the host sees.
+    /// Starts one with a network interface of its own, which no other process of the host sees.
     fn alone(role: &str, words: &[&str]) -> Player {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
@@ -146,7 +146,7 @@ impl Player {
         Player { child, said, _orders: orders }
     }
 
-    /// The next line that it tells.
+    /// Returns the next line that it prints.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -177,12 +177,12 @@ impl Drop for Player {
 }
 
 fn tell(word: impl std::fmt::Display) {
-    // On a line of its own, behind what the test harness begins.
+    // On a line of its own, after whatever the test harness began.
     println!("\ntold: {word}");
     std::io::stdout().flush().expect("somebody listens");
 }
 
-/// Not a test: what the processes do.
+/// Not a test: runs a process's role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -191,7 +191,7 @@ fn role() {
     if user != 0 {
         let uid = rustix::thread::Uid::from_raw(user);
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may become anybody");
-        // For the one that writes to its own memory by the file that the kernel has for that.
+        // For the role that writes to its own memory through the kernel's file for that.
         let dumpable = rustix::process::DumpableBehavior::Dumpable;
         rustix::process::set_dumpable_behavior(dumpable).expect("as before");
     }
@@ -238,7 +238,7 @@ fn serve() {
     bundle.serve_until(|_| is_over.load(Ordering::Acquire));
 }
 
-/// Asks a server so often, with contents of all sizes, and expects them back.
+/// Sends a server so many requests, with contents of all sizes, and expects the same back.
 fn ask(name: Name, requests: u32) {
     let (mut bundle, here) = open(8);
     bundle.map(here, 0, name, Key(7)).expect("mapped");
@@ -263,7 +263,7 @@ fn ask(name: Name, requests: u32) {
     tell("done");
 }
 
-/// Has the server place long messages, and gets their bytes back: in long replies, and from its segment.
+/// Sends long messages that the server places, and gets their bytes back in long replies, and from its segment.
 fn exchange_long_messages(bundle: &mut Bundle, here: Endpoint) {
     let window = Window::create(PART).expect("memory");
     bundle.set_segment(here, Some(window.clone())).expect("an endpoint");
@@ -298,7 +298,7 @@ fn make_endpoints(count: u32) {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
-/// Looks at the daemon, and tells whether it is told of all users, of how many endpoints there are, and whose processes'.
+/// Asks the daemon for its status. Prints whether it lists all users, how many endpoints there are, and the processes that own them.
 fn look() {
     let found = look_at_daemon(Scope::All, BOUND).expect("WEFT_NI names it").expect("its socket is there");
     match found.answer {
@@ -316,7 +316,7 @@ fn contents(number: u32) -> Vec<u8> {
     (0..size).map(|at| (at as u32).wrapping_mul(number + 3) as u8).collect()
 }
 
-/// Exchanges something honestly, then writes random words all over the memory that it shares with the daemon.
+/// Exchanges messages correctly, then writes random words all over the memory that it shares with the daemon.
 fn scribble(name: Name) {
     let (mut bundle, here) = open(9);
     bundle.map(here, 0, name, Key(7)).expect("mapped");
@@ -338,11 +338,11 @@ fn scribble(name: Name) {
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         for _ in 0..200 {
-            // Bells, cursors and rings: all that lies at the beginning of the file.
+            // Bells, cursors and rings, which lie at the beginning of the file.
             let place = (next() % (1 << 20)) & !7;
             memory.write_at(&next().to_ne_bytes(), at + place).expect("it is mapped");
         }
-        // And the bells, so that the daemon looks.
+        // Sets the bells too, so that the daemon looks.
         for bell in 0..70 {
             memory.write_at(&u64::MAX.to_ne_bytes(), at + 4096 + bell * 8).expect("it is mapped");
         }
@@ -351,7 +351,7 @@ fn scribble(name: Name) {
     std::process::exit(0);
 }
 
-/// Sends to a server until a message comes back, and tells why.
+/// Sends to a server until a message comes back, and prints the reason.
 fn call_until_it_comes_back(name: Name) {
     let (mut bundle, here) = open(10);
     bundle.map(here, 0, name, Key(7)).expect("mapped");
@@ -386,7 +386,7 @@ fn call_until_it_comes_back(name: Name) {
     }
 }
 
-/// Sends when it is told to, and sleeps until that comes back.
+/// Sends when told to, and sleeps until the message comes back.
 fn sleep_until_it_comes_back(name: Name) {
     let (mut bundle, here) = open(11);
     bundle.map(here, 0, name, Key(7)).expect("mapped");
@@ -406,12 +406,12 @@ fn sleep_until_it_comes_back(name: Name) {
     tell("came back");
 }
 
-/// Says hello to a daemon, and takes what it hands out.
+/// Says hello to a daemon, and takes the descriptors that it hands out.
 fn say_hello(daemon: &Daemon) -> (OwnedFd, Vec<OwnedFd>) {
     use rustix::net::{
         self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType,
     };
-    // Not for daemons that other tests start meanwhile.
+    // Close-on-exec, so that daemons which other tests start do not inherit them.
     let flags = SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
     net::connect(&socket, &net::SocketAddrUnix::new(daemon.socket()).expect("a path")).expect("it listens");
@@ -444,7 +444,7 @@ fn programs_that_do_not_go_on_with_attaching_leave_room_to_others() {
 #[test]
 fn a_daemon_watches_nothing_of_programs_that_have_gone() {
     let daemon = Daemon::start("file_mib = 2\n[network]\naddress = \"none\"\n");
-    // They keep what they were given.
+    // They keep the descriptors that they were given.
     let kept: Vec<_> = (0..50).map(|_| say_hello(&daemon).1).collect();
     let watched = || {
         let folder = format!("/proc/{}/fdinfo", daemon.child.id());
@@ -453,7 +453,7 @@ fn a_daemon_watches_nothing_of_programs_that_have_gone() {
         texts.map(|text| text.lines().filter(|line| line.starts_with("tfd:")).count()).sum::<usize>()
     };
     let end = Instant::now() + BOUND;
-    // Its own: the socket at which programs call, and what tells it to end.
+    // Its own ones: the socket at which programs call, and the descriptor that tells it to end.
     while watched() > 2 {
         assert!(Instant::now() < end, "{}", watched());
         std::thread::sleep(Duration::from_millis(10));
@@ -466,12 +466,12 @@ fn programs_that_sleep_hear_of_the_end_of_a_peer_and_the_daemon_sleeps_then() {
     let daemon = Daemon::start("");
     let mut server = Player::start(&daemon, "server", 65_531, &[]);
     let name = server.hear();
-    // One that sleeps for long, so that its own naps wake nobody.
+    // It sleeps for long, so that its own naps wake nobody.
     let mut sleeper = Player::start(&daemon, "sleeper", 65_532, &[&name]);
     assert_eq!(sleeper.hear(), "answered");
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
-    // Its threads go on until one of them has taken the signal. The kernel tells when all of them stand still.
+    // A stop signal takes effect once one thread takes it. The kernel reports when all threads have stopped.
     let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).expect("it is ours");
     assert!(stopped.is_some_and(|(_, status)| status.stopped()));
     sleeper._orders.as_mut().expect("piped").write_all(b"go on\n").expect("it listens");
@@ -571,7 +571,7 @@ fn programs_outlive_the_daemon() {
     assert!(said.contains("peer lost") || said.contains("nobody there"), "{said}");
     let made = caller.hear();
     assert!(made.contains("weftd did not make the endpoint") && made.contains("start weftd again"), "{made}");
-    // Its socket lies there still, and the next daemon takes it over. The programs attach again, with their names.
+    // Its socket is still there, and the next daemon takes it over. The programs attach again, with their names.
     daemon.child = Daemon::spawn(&daemon.folder);
     assert_eq!(caller.hear(), "answered again");
     caller.finish();
@@ -657,7 +657,7 @@ fn ask_for_all(daemon: &Daemon) -> OwnedFd {
     socket
 }
 
-/// The endpoints in an answer that is read to its end.
+/// The number of endpoints in an answer, read to its end.
 fn read_endpoints(socket: &OwnedFd) -> usize {
     let (mut endpoints, mut packet) = (0, vec![0; ITEMS_BYTES]);
     loop {
@@ -675,7 +675,7 @@ fn read_endpoints(socket: &OwnedFd) -> usize {
 #[test]
 fn tools_that_do_not_read_hold_up_nobody_and_are_told_all_when_they_do() {
     let daemon = Daemon::start("");
-    // More than the kernel keeps for a socket.
+    // More than the kernel buffers for a socket.
     let mut many = Player::start(&daemon, "many", 0, &["1500"]);
     assert_eq!(many.hear(), "made");
     let mut server = Player::start(&daemon, "server", 0, &[]);
@@ -704,7 +704,7 @@ fn a_daemon_with_nothing_to_do_sleeps() {
     let mut client = Player::start(&daemon, "client", 0, &[&name, "100"]);
     assert_eq!(client.hear(), "done");
     client.finish();
-    // A count of wake-ups, not of time: however slow the machine is, there are no more than these.
+    // Counts wakeups, not time, so the bound holds however slow the machine is.
     std::thread::sleep(Duration::from_millis(200));
     let ((slept, used), begin) = (daemon.use_of_processor(), Instant::now());
     std::thread::sleep(Duration::from_secs(3));

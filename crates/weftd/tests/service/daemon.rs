@@ -1,4 +1,4 @@
-//! A daemon, what it logs, and a program that attaches to it.
+//! Starts a daemon, reads its log, and attaches programs to it.
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{BufRead, BufReader, Read};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-/// For whatever should take a moment.
+/// A time limit for things that should take a moment.
 pub const BOUND: Duration = Duration::from_secs(30);
 
-/// The variable that makes the test `program` a program.
+/// The environment variable that gives the test `program` its role.
 pub const ROLE: &str = "WEFT_TEST_ROLE";
 
 /// No network, and little memory for each bundle.
@@ -28,7 +28,7 @@ impl Folder {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weftd-service-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        // Other users come through it.
+        // Other users need to pass through it.
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).expect("rights");
         Folder(folder)
     }
@@ -81,7 +81,7 @@ impl Daemon {
         daemon
     }
 
-    /// The first line that it says.
+    /// The first line of its log.
     pub fn first_line(&self) -> String {
         self.log.recv_timeout(BOUND).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits until something is so that the daemon or a program does in a moment.
+/// Waits for a condition that the daemon or a program brings about in a moment.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + BOUND;
     while !is_so() {
@@ -136,7 +136,7 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Calls the daemon, and says nothing.
+/// Connects to the daemon without sending anything.
 pub fn connect(socket: &Path) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let caller = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
@@ -151,7 +151,7 @@ pub fn attach(socket: &Path) -> ExitStatus {
     command.env("WEFT_NI", socket).env("WEFT_LOCAL", "off").stdout(Stdio::null()).status().expect("it runs")
 }
 
-/// What a command says that ends by itself with an error.
+/// The error message of a command that fails.
 pub fn complaint(mut command: Command) -> String {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut said = String::new();

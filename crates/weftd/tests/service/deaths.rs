@@ -10,10 +10,10 @@ const NETWORK: &str = "file_mib = 2\n[network]\naddress = \"127.0.0.1\"\n";
 /// The order in which programs are killed.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
-/// Programs that run at the same time beside the one that stays.
+/// Programs that run at the same time, besides the one that stays.
 const FLEET: usize = 4;
 
-/// Users of programs, if this process may start theirs.
+/// Users of programs, if this process may start programs as other users.
 const USERS: [u32; 3] = [65_531, 65_532, 65_533];
 
 struct Dice(u64);
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// What weft keeps in files: those beside the socket, and in the file system of shared memory.
+/// The files that weft keeps, beside the socket and in the file system of shared memory.
 fn files(folder: &Folder) -> Vec<String> {
     let names = |path: &std::path::Path| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -43,14 +43,14 @@ fn seen(folder: &Folder) -> String {
     Player::start(folder, "tool", 0, "").hear()
 }
 
-/// Has programs killed so often, at every moment of their lives, while all of them ask one that stays, and it asks them. Returns the daemon's
-/// resident memory in the middle and at the end.
+/// Kills programs so many times, at random moments of their lives, while all of them send requests to one that stays, and it sends requests
+/// to them. Returns the daemon's resident memory in the middle and at the end.
 fn kill_programs(times: usize) -> [u64; 2] {
     let folder = Folder::new();
     let daemon = Daemon::serve(&folder, SMALL);
     let mut keeper = Player::start(&folder, "asker", 0, "");
     let name = keeper.hear();
-    // The first one leaves behind what stays: the frame of the endpoint that it asked.
+    // The first one leaves behind what lasts: the frame of the endpoint that it asked.
     let first = Player::start(&folder, "asker", USERS[0], &name);
     first.hear();
     assert_eq!(first.hear(), "went on");
@@ -86,7 +86,7 @@ fn kill_programs(times: usize) -> [u64; 2] {
     wait_until("the daemon holds what it held", || seen(&folder) == state && daemon.descriptors() == descriptors);
     assert_eq!(files(&folder), files_before);
     let at_the_end = daemon.resident_kib();
-    // It says so if a request ended twice, or never.
+    // It reports a request that ended twice, or never.
     keeper.end_orders();
     let ledger = keeper.hear();
     eprintln!("the one that stayed: {ledger}; {in_the_middle} and {at_the_end} KiB resident");
@@ -107,7 +107,7 @@ fn ten_thousand_programs_that_are_killed_leave_nothing() {
     assert!(at_the_end <= in_the_middle + 1024, "{in_the_middle} KiB resident, then {at_the_end}");
 }
 
-/// One that asks and one that answers, and what is killed between them.
+/// A program that asks and one that answers. A test kills what is between them.
 pub struct Pair {
     asks: Player,
     answers: Player,
@@ -123,7 +123,7 @@ impl Pair {
         Pair { asks, answers }
     }
 
-    /// Waits until requests are answered that are sent from now on. Returns how long.
+    /// Waits until a request that is sent from now on is answered. Returns how long that took.
     pub fn go_on(&mut self) -> Duration {
         let begin = Instant::now();
         self.asks.order("mark");
@@ -131,7 +131,8 @@ impl Pair {
         begin.elapsed()
     }
 
-    /// Ends both. Each request has ended once, none came twice, and none came that was said not to be delivered. Returns how many came back.
+    /// Ends both. Checks that each request ended once, that none came twice, and that none came that was reported as not delivered. Returns
+    /// how many came back.
     pub fn finish(self) -> u64 {
         let Pair { mut asks, mut answers } = self;
         let pid = asks.child.id();
@@ -150,14 +151,14 @@ impl Pair {
     }
 }
 
-/// Shows the times by which the rows judge.
+/// Prints the times, from which the requirements are judged.
 fn tell_times(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let of = |hundredths: usize| times[(times.len() - 1) * hundredths / 100];
     eprintln!("{what}: p50 {:?}, p99 {:?}, most {:?}", of(50), of(99), of(100));
 }
 
-/// Has the daemon of a pair killed so often. Its programs go on, with their names.
+/// Kills the daemon of a pair so many times. Its programs go on, with their names.
 fn kill_own_daemon(times: usize) {
     let folder = Folder::new();
     let mut daemon = Daemon::serve(&folder, SMALL);
@@ -184,7 +185,7 @@ fn programs_go_on_when_their_daemon_is_killed_a_thousand_times() {
     kill_own_daemon(1000);
 }
 
-/// Has the daemon of another host killed so often, beside a pair that does without it.
+/// Kills the daemon of another host so many times, beside a pair of programs that does not use it.
 fn kill_other_daemon(times: usize) {
     let (here, there) = (Folder::new(), Folder::new());
     let _stays = Daemon::serve(&here, NETWORK);

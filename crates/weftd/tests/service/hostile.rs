@@ -1,4 +1,4 @@
-//! What programs, and a host that runs short, can make the daemon do: not fill its log, and not turn for nothing.
+//! Programs, and a host that runs short of resources, can neither make the daemon fill its log nor make it loop for nothing.
 
 use crate::daemon::{attach, connect, weftd, Daemon, Folder, BOUND, SMALL};
 use rustix::net::{self, SendFlags};
@@ -17,7 +17,7 @@ fn programs_that_break_the_protocol_do_not_fill_the_log() {
     for _ in 0..CALLS {
         let caller = connect(&folder.at("socket"));
         net::send(&caller, &Message::Mapped.to_bytes(), SendFlags::empty()).expect("sent");
-        // It is refused before the next one calls: the daemon keeps few that are not attached.
+        // Wait for the refusal before the next call: the daemon keeps only few callers that are not attached.
         net::recv(&caller, &mut [0; 256][..], net::RecvFlags::empty()).expect("an answer");
     }
     let (mut lines, mut counted) = (0, 0);
@@ -39,13 +39,13 @@ fn a_daemon_without_descriptors_says_so_waits_and_goes_on() {
     let daemon = Daemon::serve(&folder, SMALL);
     let of_proc = |file: &str| format!("/proc/{}/{file}", daemon.child.id());
     let has_open = std::fs::read_dir(of_proc("fd")).expect("it runs").count() as u64;
-    // The hard limit stays: it is this process's.
+    // Lowers only the soft limit: the hard limit is also this process's.
     let short = Rlimit { current: Some(has_open), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(Some(daemon.pid()), Resource::Nofile, short).expect("a process of this user");
     let callers: Vec<OwnedFd> = (0..20).map(|_| connect(&folder.at("socket"))).collect();
     let said = daemon.hear("cannot accept programs");
     assert!(said.contains("LimitNOFILE"), "{said}");
-    // Ticks of the processor's time, of which a second has a hundred: a daemon that turns for nothing uses them all.
+    // Processor time in ticks, at a hundred a second. A daemon that loops for nothing uses them all.
     let used = || {
         let stat = std::fs::read_to_string(of_proc("stat")).expect("it runs");
         let fields: Vec<&str> = stat.rsplit(')').next().expect("a comm").split_whitespace().collect();
@@ -71,7 +71,7 @@ fn a_daemon_serves_and_ends_in_order_though_its_log_cannot_be_written() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(attach(&folder.at("socket")).success());
-    // One that is refused is logged, too.
+    // A refused program is logged too.
     net::send(connect(&folder.at("socket")), &Message::Mapped.to_bytes(), SendFlags::empty()).expect("sent");
     assert!(attach(&folder.at("socket")).success());
     rustix::process::kill_process(Pid::from_child(&daemon), Signal::TERM).expect("it runs");
@@ -89,7 +89,7 @@ fn a_program_of_another_version_is_told_so() {
     let mut answer = [0; MESSAGE_BYTES];
     net::recv(&caller, &mut answer[..], net::RecvFlags::empty()).expect("an answer");
     assert!(matches!(Message::from_bytes(&answer), Ok(Message::Refuse(Reason::Version))), "{answer:?}");
-    // The other version reads it as well.
+    // The other version can read it as well.
     answer[4] += 1;
     assert!(matches!(Message::from_bytes(&answer), Ok(Message::Refuse(Reason::Version))));
 }

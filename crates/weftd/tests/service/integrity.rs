@@ -4,7 +4,7 @@ use crate::daemon::{Daemon, Folder};
 use crate::deaths::Pair;
 use crate::players::Player;
 
-/// What a daemon says of the hosts that it talks to.
+/// What a daemon reports about the hosts that it talks to.
 fn hosts(folder: &Folder) -> String {
     let tool = Player::start(folder, "hosts", 0, "");
     let told = tool.hear();

@@ -1,4 +1,4 @@
-//! The files that a daemon leaves beside its socket, and what others can put in their places.
+//! The files that a daemon leaves beside its socket, and what others may put in their places.
 
 use crate::daemon::{complaint, weftd, Daemon, Folder, SMALL};
 use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};

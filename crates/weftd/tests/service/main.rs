@@ -1,4 +1,4 @@
-//! The daemon as a service: what a service manager passes to it and is told, what the host makes hard for it, and what programs and their ends do.
+//! The daemon as a service: the service manager, a host that lacks resources, and programs and their ends.
 
 mod daemon;
 mod deaths;
@@ -15,7 +15,7 @@ mod systemd;
 mod views;
 mod walks;
 
-/// Not a test: the program that `daemon::attach` starts, and those with other roles.
+/// Not a test: the program that `daemon::attach` starts, and programs with other roles.
 #[test]
 fn program() {
     match std::env::var(daemon::ROLE).as_deref() {

@@ -1,4 +1,4 @@
-//! The manual page and the documents, which have all settings.
+//! The manual page and the documents list all settings.
 
 use std::path::Path;
 use std::process::Command;

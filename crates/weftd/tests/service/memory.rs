@@ -1,5 +1,5 @@
-//! The daemon within a memory limit of the kernel: programs and other hosts that take all they can get are refused, others notice nothing,
-//! and the kernel does not end it.
+//! The daemon under a memory limit of the kernel, with programs and other hosts that take all they can get: these are refused, others
+//! notice nothing, and the kernel does not end the daemon.
 
 use crate::daemon::{arguments, weftd, Daemon, Folder, BOUND};
 use crate::players::{orders, tell, Player, ANSWER, ECHO, KEY};
@@ -22,26 +22,26 @@ const NETWORK: &str = "file_mib = 256\n[network]\naddress = \"127.0.0.1\"\n";
 const GREEDY: u32 = 65_531;
 const SERVER: u32 = 65_532;
 
-/// Endpoints that one of them makes at most: the daemon without a bound would have to touch 250 KiB of each.
+/// Endpoints that one program makes at most. Without a bound the daemon would have to touch 250 KiB for each.
 const ENDPOINTS_MOST: usize = 400;
 
 /// Bytes of their messages.
 const BYTES: usize = 60_000;
 
-/// Hosts of one process.
+/// Hosts that one process plays.
 const HOSTS: usize = 250;
 
 /// Endpoints of those hosts that the daemon's programs send to.
 const NAMES_MOST: usize = 64;
 
-/// A control group with a limit of memory, of the first or the second version. It is removed at the end.
+/// A control group with a memory limit, of version 1 or 2. It is removed at the end.
 struct Group {
     folder: PathBuf,
     is_second: bool,
 }
 
 impl Group {
-    /// Makes one below this process's own. Without the rights for that, or without such groups, says why not.
+    /// Makes a group below this process's own. If the rights or such groups are missing, returns the reason.
     fn new(limit: u64) -> Result<Group, String> {
         let groups = std::fs::read_to_string("/proc/self/cgroup").expect("every Linux has it");
         let path_of = |controller: &str| {
@@ -55,7 +55,7 @@ impl Group {
         let mut why = String::from("no control groups for memory");
         for (own, is_second) in first.into_iter().chain(second) {
             if is_second {
-                // Refused where the group itself has processes, but at the root.
+                // Fails where the group itself has processes, except at the root.
                 let _ = std::fs::write(own.join("cgroup.subtree_control"), "+memory");
             }
             let group = Group { folder: own.join(&name), is_second };
@@ -64,7 +64,7 @@ impl Group {
             match made {
                 Ok(()) => {
                     if is_second {
-                        // As a host without swap, and to end the daemon alone.
+                        // Like a host without swap. Only the daemon is to be ended.
                         let _ = group.write("memory.swap.max", "0");
                     }
                     return Ok(group);
@@ -76,7 +76,7 @@ impl Group {
     }
 
     fn write(&self, file: &str, words: &str) -> std::io::Result<()> {
-        // Without making the file, which an ordinary folder would allow.
+        // Opens without creating, because an ordinary folder would allow to make the file.
         let mut file = std::fs::File::options().write(true).open(self.folder.join(file))?;
         std::io::Write::write_all(&mut file, words.as_bytes())
     }
@@ -85,13 +85,13 @@ impl Group {
         std::fs::read_to_string(self.folder.join(file)).expect("the kernel has it")
     }
 
-    /// Bytes that count now.
+    /// Bytes that are charged now.
     fn used(&self) -> u64 {
         let file = if self.is_second { "memory.current" } else { "memory.usage_in_bytes" };
         self.read(file).trim().parse().expect("a number")
     }
 
-    /// How often the kernel found no room within the limit: it then gives back what it can, and ends a process if that is not enough.
+    /// How often the kernel found no room within the limit. It then reclaims memory, and ends a process if that is not enough.
     fn misses(&self) -> u64 {
         match self.is_second {
             true => self.count("memory.events", "max"),
@@ -99,7 +99,7 @@ impl Group {
         }
     }
 
-    /// How many processes the kernel has ended for it.
+    /// How many processes the kernel has ended in the group.
     fn kills(&self) -> u64 {
         let file = if self.is_second { "memory.events" } else { "memory.oom_control" };
         self.count(file, "oom_kill")
@@ -122,7 +122,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel needs a moment after the end of the last process.
+        // The kernel needs a moment after the last process has ended.
         let end = Instant::now() + Duration::from_secs(5);
         while std::fs::remove_dir(&self.folder).is_err() && self.folder.exists() && Instant::now() < end {
             std::thread::yield_now();
@@ -130,16 +130,16 @@ impl Drop for Group {
     }
 }
 
-/// A group, or word that the test is left out: where this process may make none.
+/// A group. If this process may not make one, says that the test is left out.
 fn group(limit: u64) -> Option<Group> {
     let made = Group::new(limit);
     made.map_err(|why| eprintln!("LEFT OUT: a memory limit: this process may make none: {why}")).ok()
 }
 
-/// Why a message came back, if one did.
+/// The reason why a message came back, if one did.
 type Back = Rc<Cell<Option<Reason>>>;
 
-/// An endpoint that admits everybody, and what came back to it last.
+/// An endpoint that admits everybody, and the reason of its last returned message.
 fn open(bundle: &mut Bundle) -> Result<(Endpoint, Back), weft::Error> {
     let here = bundle.endpoint(KEY)?;
     bundle.set_admission(here, Admission::AnyUser)?;
@@ -155,8 +155,8 @@ fn orders_end() {
     std::io::stdin().lines().map_while(Result::ok).for_each(drop);
 }
 
-/// Takes as many endpoints as it gets, and sends all that goes to those of its own that take nothing. Tells how many it got and why no more,
-/// and stays until its orders end.
+/// Makes as many endpoints as it can, and sends as much as it can to those of its own that take nothing. Prints how many endpoints it got
+/// and why no more, and stays until its orders end.
 pub fn fill() {
     let attached = Node::new().and_then(|node| Ok((Bundle::new(&node)?, Bundle::new(&node)?)));
     let (mut sends, mut takes) = match attached {
@@ -180,7 +180,7 @@ pub fn fill() {
             }
         }
     }
-    // The endpoints that are sent to are not polled, so nothing is taken. Until no more goes, for so many turns.
+    // Nobody polls the receivers, so nothing is taken. Stops when nothing could be sent for so many turns.
     let (mut idle, payload) = (0, vec![7; BYTES]);
     while idle < 200 {
         let mut went = 0;
@@ -203,8 +203,8 @@ struct Host {
     sent: usize,
 }
 
-/// Many hosts: bundles that are their own network interfaces. Each sends to two names, and takes no answer. Tells how many were let in and how
-/// many refused, then their names, and stays.
+/// Plays many hosts: bundles that are their own network interfaces. Each sends to two names, and takes no answer. Prints how many were let
+/// in and how many refused, then their names, and stays.
 pub fn crowd(words: &str) {
     let [sink, echo, count] = words.split(' ').collect::<Vec<_>>()[..] else { panic!("three words") };
     let count: usize = count.parse().expect("a number");
@@ -225,7 +225,7 @@ pub fn crowd(words: &str) {
     while !pending.is_empty() && Instant::now() < end {
         pending.retain(|at| {
             let Host { bundle, here, reason, sent } = &mut hosts[*at];
-            // Full until there is a session, and when as much is under way as may be.
+            // Full until there is a session, and when the limit of what may be under way is reached.
             let went = bundle.try_request(*here, 1, ECHO, &[], &payload).is_ok();
             *sent += usize::from(went);
             if went {
@@ -248,7 +248,7 @@ pub fn crowd(words: &str) {
     orders_end();
 }
 
-/// Sends to all these names what goes, and stays.
+/// Sends to all these names as much as possible, and stays.
 pub fn spray(names: &str) {
     let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
     let (here, _) = open(&mut bundle).expect("an endpoint");
@@ -270,7 +270,7 @@ pub fn spray(names: &str) {
     orders_end();
 }
 
-/// Has an endpoint that takes nothing.
+/// Makes an endpoint that takes nothing.
 pub fn sink() {
     let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
     let (here, _) = open(&mut bundle).expect("an endpoint");
@@ -278,7 +278,7 @@ pub fn sink() {
     orders_end();
 }
 
-/// Has an endpoint that answers with what came.
+/// Makes an endpoint that answers with what it gets.
 pub fn echo() {
     let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
     let (here, _) = open(&mut bundle).expect("an endpoint");
@@ -292,7 +292,7 @@ pub fn echo() {
     }
 }
 
-/// Two programs of a user that nobody else is: attached now, and what one asks the other answers.
+/// Two programs of another user attach, and one answers the other's requests.
 fn others_talk(folder: &Folder) {
     let answers = Player::start(folder, "asker", 0, "");
     let asks = Player::start(folder, "asker", 0, &answers.hear());
@@ -302,7 +302,7 @@ fn others_talk(folder: &Folder) {
     answers.finish();
 }
 
-/// A daemon within the limit, programs of a user that take all they can get, and so many hosts that send and take nothing.
+/// Runs a daemon within the limit, with programs of a user that take all they can get, and so many hosts that send and take nothing.
 fn hold(hosts: usize) {
     let Some(group) = group(LIMIT) else { return };
     let folder = Folder::new();
@@ -331,7 +331,7 @@ fn hold(hosts: usize) {
         let told = crowd.hear_within(2 * BOUND);
         let names = crowd.hear();
         show(&format!("{count} hosts: {told}"));
-        // The daemon does not listen to callers while it has no place for one: a few may take it for silent.
+        // The daemon does not listen to callers while it has no room for one, so a few may take it for silent.
         assert!(told.contains(" 0 waiting") && told.matches(": ").count() <= count / 50, "{told}");
         if reached.is_empty() {
             reached = names;
@@ -374,7 +374,7 @@ fn a_configuration_that_asks_for_more_than_the_limit_says_so_and_then_the_kernel
     daemon.hear("serves");
     let degraded = Player::start(&folder, "degraded", 0, "").hear();
     assert!(degraded.contains("lower memory_mib"), "{degraded}");
-    // Without the bound, and with the same programs.
+    // The same programs, without the bound.
     let fillers = [0, 1].map(|_| Player::start(&folder, "filler", GREEDY, ""));
     let end = Instant::now() + BOUND;
     let status = loop {
@@ -393,6 +393,6 @@ fn without_a_limit_nothing_is_said_of_one() {
     let folder = Folder::new();
     let mut command = weftd(&folder, NETWORK);
     let out = command.arg("--check").stdin(Stdio::null()).output().expect("it runs");
-    // This process may be within one, but hardly within one that is too small.
+    // This process may be under a limit itself, but hardly one that is too small.
     assert_eq!(String::from_utf8_lossy(&out.stdout), "the configuration can be used\n");
 }

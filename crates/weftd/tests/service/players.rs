@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft::status::{look_at_daemon, Scope};
 use weft::{Admission, Bundle, Certainty, Endpoint, Key, Name, Node};
 
-/// The variables that say which name a process asks, and which user it becomes.
+/// The environment variable with the arguments of a role: the name to ask, and others. Another one says which user to become.
 const WORDS: &str = "WEFT_TEST_WORDS";
 const USER: &str = "WEFT_TEST_USER";
 
@@ -31,7 +31,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// Starts one as a user, or as this process's if that is 0, at the daemon of a folder.
+    /// Starts one at the daemon of a folder, as a user, or as this process's user if that is 0.
     pub fn start(folder: &Folder, role: &str, user: u32, words: &str) -> Player {
         let user = if may_become_others() { user } else { 0 };
         let mut command = Player::command(role, user, words);
@@ -63,12 +63,12 @@ impl Player {
         Player { child, said, orders }
     }
 
-    /// The next line that it tells.
+    /// Returns the next line that it prints.
     pub fn hear(&self) -> String {
         self.hear_within(BOUND)
     }
 
-    /// The same of one that takes its time.
+    /// The same, for one that takes its time.
     pub fn hear_within(&self, bound: Duration) -> String {
         self.said.recv_timeout(bound).expect("it tells something")
     }
@@ -77,12 +77,12 @@ impl Player {
         writeln!(self.orders.as_mut().expect("piped"), "{words}").expect("it listens");
     }
 
-    /// Ends its input, and so what it does.
+    /// Closes its input, and so ends its role.
     pub fn end_orders(&mut self) {
         drop(self.orders.take());
     }
 
-    /// The same, and waits until it has ended well.
+    /// The same, and waits until it has exited with success.
     pub fn finish(mut self) {
         self.end_orders();
         let status = self.child.wait().expect("it ends");
@@ -102,9 +102,9 @@ impl Drop for Player {
     }
 }
 
-/// Whether this process may have others run as other users: root may. Otherwise all of them are its own user's.
+/// Whether this process may start others as other users, as root may. Otherwise all of them run as its own user.
 pub fn may_become_others() -> bool {
-    // Of a thread that ends at once.
+    // Tried in a thread that ends at once.
     std::thread::spawn(|| become_user(65_530).is_ok()).join().expect("it ends")
 }
 
@@ -114,7 +114,7 @@ pub fn become_user(user: u32) -> rustix::io::Result<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid)
 }
 
-/// What a process of a role does.
+/// Plays a role.
 pub fn play(role: &str) {
     let words = std::env::var(WORDS).expect("words");
     let user: u32 = std::env::var(USER).expect("a user").parse().expect("a number");
@@ -138,26 +138,26 @@ pub fn play(role: &str) {
     }
 }
 
-/// Tells the test something, on a line of its own behind what the test harness begins.
+/// Prints a line for the test, after whatever the test harness began.
 pub fn tell(word: impl std::fmt::Display) {
     println!("\ntold: {word}");
     std::io::stdout().flush().expect("somebody listens");
 }
 
-/// What a process is told, line by line.
+/// A process's orders, line by line.
 pub fn orders() -> Receiver<String> {
     let (tell, orders) = channel();
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
     orders
 }
 
-/// What the daemon tells of itself.
+/// The daemon's status of itself.
 fn daemon_status() -> weft::status::DaemonStatus {
     let found = look_at_daemon(Scope::Totals, BOUND).expect("WEFT_NI names it").expect("its socket is there");
     found.answer.expect("it answers").daemon
 }
 
-/// Tells how many attachments, endpoints and lines the daemon has, and how many endpoints of its frames.
+/// Prints how many attachments, endpoints, lines and used frames the daemon has.
 fn look() {
     let found = look_at_daemon(Scope::Totals, BOUND).expect("WEFT_NI names it").expect("its socket is there");
     let answer = found.answer.expect("it answers");
@@ -168,7 +168,7 @@ fn look() {
     ));
 }
 
-/// Tells of each host that the daemon talks to what checksums cover, and what this daemon wants.
+/// Prints for each host that the daemon talks to what checksums cover, and what this daemon wants.
 fn tell_hosts() {
     let found = look_at_daemon(Scope::Totals, BOUND).expect("WEFT_NI names it").expect("its socket is there");
     let hosts = found.answer.expect("it answers").hosts;
@@ -176,18 +176,18 @@ fn tell_hosts() {
     tell(covers.collect::<Vec<_>>().join("; "));
 }
 
-/// What became of the requests of a process, and which ones it got.
+/// The fate of a process's requests, and the requests that it got.
 #[derive(Default)]
 struct Ledger {
-    /// Those that have not ended, and whom they are for.
+    /// Requests that have not ended, and their destinations.
     under_way: BTreeMap<u32, u32>,
     answered: u64,
     returned: u64,
     not_delivered: Vec<u32>,
-    /// The numbers of requests that came, by the epoch and number of the process that sent them: runs without a gap.
+    /// The numbers of requests that came, as ranges, by the epoch and process number of their sender.
     came: BTreeMap<(u64, u32), Vec<RangeInclusive<u32>>>,
     count: u64,
-    /// Those that came twice, or out of order.
+    /// Requests that came twice, or out of order.
     came_again: u64,
 }
 
@@ -228,7 +228,7 @@ fn open(ledger: &Rc<RefCell<Ledger>>) -> (Bundle, Endpoint) {
         assert_eq!(m.payload(), contents(number));
         let epoch = m.source().map_or(0, |name| name.epoch.0);
         noted.borrow_mut().note_came((epoch, who), number);
-        // One that has ended meanwhile gets none.
+        // A requester that has ended gets no answer.
         let _ = m.reply(ANSWER, m.args(), m.payload());
     };
     bundle.on(here, ECHO, take).expect("on");
@@ -240,7 +240,7 @@ fn open(ledger: &Rc<RefCell<Ledger>>) -> (Bundle, Endpoint) {
     bundle.on(here, ANSWER, take).expect("on");
     let noted = ledger.clone();
     let take = move |_: &mut weft::am::Context<'_>, back: weft::Returned| {
-        // Answers come back, too.
+        // Replies come back, too.
         if back.kind != weft::MessageKind::Request {
             return;
         }
@@ -256,9 +256,9 @@ fn open(ledger: &Rc<RefCell<Ledger>>) -> (Bundle, Endpoint) {
     (bundle, here)
 }
 
-/// Answers whoever asks, and asks those that it is told to, as much as it can. Orders: `ask PLACE NAME`, `leave PLACE`, `mark` (it tells
-/// `went on` when a request was answered that it sends from now on), `came NUMBER..` (it tells which of these came). Without a name at the
-/// beginning it asks nobody. At the end of its input it tells what became of all.
+/// Answers all requests, and sends as many requests as it can to peers. Orders: `ask PLACE NAME`, `leave PLACE`, `mark` (prints `went on`
+/// when a request sent after it was answered), `came NUMBER..` (prints how many of these came). Without a name at the beginning it asks
+/// nobody. At the end of its input it prints the fate of all.
 fn ask(name: &str) {
     let ledger = Rc::new(RefCell::new(Ledger::default()));
     let (mut bundle, here) = open(&ledger);
@@ -267,7 +267,7 @@ fn ask(name: &str) {
     if !name.is_empty() {
         bundle.map(here, 0, name.parse().expect("a name"), KEY).expect("mapped");
         peers.insert(0);
-        // So that the test knows when it is under load.
+        // Tells the test that the process is under load.
         mark = Some(1);
     }
     tell(bundle.name(here).expect("a name"));

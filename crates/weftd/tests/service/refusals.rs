@@ -1,4 +1,4 @@
-//! What the host refuses the daemon at its start, and what the daemon says then: the cause, and the way out.
+//! Refusals of the host at the daemon's start: the daemon reports the cause and the way out.
 
 use crate::daemon::{arguments, complaint, weftd, Daemon, Folder, SMALL};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     let folder = Folder::new();
     std::fs::write(folder.at("socket"), "precious").expect("written");
     let said = complaint(weftd(&folder, SMALL));
-    assert!(said.contains("no socket") && said.contains("name another socket"), "{said}");
+    assert!(said.contains("not a socket") && said.contains("name another socket"), "{said}");
     assert_eq!(std::fs::read_to_string(folder.at("socket")).expect("it is there"), "precious");
 }
 
@@ -64,7 +64,7 @@ fn too_few_descriptors_are_named_wherever_they_end() {
             daemon.hear("not all bundles will find a descriptor");
             break;
         }
-        // With the first ones the loader cannot open its libraries.
+        // With the lowest limits the loader cannot even open its libraries.
         if line.starts_with("weftd: ") {
             has_failed += 1;
             assert!(line.contains("open files"), "{files}: {line}");

@@ -1,8 +1,8 @@
-//! What the daemon could still do if a program took it over.
+//! The rights that a program would gain if it took the daemon over.
 
 use crate::daemon::{attach, complaint, connect, weftd, Daemon, Folder, SMALL};
 
-/// The fields of the daemon's status that begin so.
+/// The fields of the daemon's status that begin with these words.
 fn status(daemon: &Daemon, fields: &[&str]) -> Vec<String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).expect("it runs");
     let of = |field: &&str| {
@@ -39,7 +39,7 @@ fn a_daemon_becomes_the_user_that_it_should_and_the_next_one_finds_its_files() {
     let mut daemon = Daemon::start(weftd(&folder, &configuration));
     let line = daemon.first_line();
     if !line.contains("serves") {
-        // An ordinary user may not, and a namespace may not have that user.
+        // An ordinary user may not change users, and a namespace may lack that user.
         assert!(line.contains("cannot become user") && line.contains("leave `user`"), "{line}");
         eprintln!("LEFT OUT: another user: {line}");
         return;
@@ -49,7 +49,7 @@ fn a_daemon_becomes_the_user_that_it_should_and_the_next_one_finds_its_files() {
     assert!(nobody.iter().all(|user| *user == nobody[0] && *user != "0"), "{users}");
     assert!(!groups.split(' ').any(|group| group == "0"), "{groups}");
     assert!(attach(&folder.at("socket")).success());
-    // Programs trust the one who made the socket listen.
+    // Programs trust the user who made the socket listen.
     let peer = rustix::net::sockopt::socket_peercred(connect(&folder.at("socket"))).expect("it listens");
     assert!(peer.uid.is_root(), "{:?}", peer.uid);
     let secret = std::fs::read(folder.at("secret")).expect("kept");

@@ -1,4 +1,4 @@
-//! What anybody may say at the socket at which programs attach: the daemon keeps little of it, believes none, and serves others meanwhile.
+//! Arbitrary messages to the socket at which programs attach: the daemon keeps little of them, trusts none, and serves others meanwhile.
 
 use crate::daemon::{attach, connect, wait_until, Daemon, Folder, SMALL};
 use crate::players::{become_user, may_become_others};
@@ -14,10 +14,10 @@ use weft_wire::{Epoch, Reason};
 /// Descriptors that the kernel passes in one message, at most.
 const FDS_MOST: usize = 253;
 
-/// What the daemon may have open beside its own: those of callers that are not attached, and of one that is being accepted.
+/// Descriptors that the daemon may have open besides its own: those of callers that are not attached, and of one that is being accepted.
 const OPEN_MOST: usize = 100;
 
-/// What it may have more of resident memory than before, in KiB.
+/// How much the daemon's resident memory may grow, in KiB.
 const MORE_KIB: u64 = 4096;
 
 fn random(state: &mut u64) -> u64 {
@@ -27,7 +27,7 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Says something with descriptors. False if the other side hung up, or does not read.
+/// Sends a message with descriptors. False if the other side hung up, or does not read.
 fn say(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -44,7 +44,7 @@ fn hear(socket: &OwnedFd) -> Message {
     Message::from_bytes(&bytes[..got]).expect("a message")
 }
 
-/// Bytes that may be a message, a piece of one, or nothing like it.
+/// Bytes that are a message, a piece of one, or noise.
 fn wild(state: &mut u64) -> Vec<u8> {
     let whole = match random(state) % 6 {
         0 => Message::Hello(None).to_bytes(),
@@ -64,7 +64,7 @@ fn wild(state: &mut u64) -> Vec<u8> {
     bytes
 }
 
-/// So many callers, each of which says a few things and reads nothing. Some stay.
+/// Makes so many calls. Each sends a few messages and reads nothing. Some stay connected.
 fn call_wildly(calls: u32) {
     const KEPT: usize = 64;
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn whatever_a_million_strangers_say_the_daemon_keeps_little() {
     call_wildly(1_000_000);
 }
 
-/// Attaches as far as the daemon knows, without memory of its own. Returns what it was told.
+/// Attaches as far as the daemon can tell, without mapping the memory. Returns the daemon's answer.
 fn attach_in_name(socket: &Path, life: Option<(Epoch, Token)>) -> Result<(OwnedFd, Welcome), Reason> {
     let caller = connect(socket);
     assert!(say(&caller, &Message::Hello(life).to_bytes(), &[]));
@@ -130,14 +130,14 @@ fn descriptors_that_are_sent_to_the_daemon_do_not_stay_there() {
     let before = daemon.descriptors();
     let mut programs = Vec::new();
     for kind in [memory.as_fd(), reads.as_fd(), place.as_fd(), own.as_fd()] {
-        // With all that a program says, and once more with what it may not say.
+        // Passes descriptors with every valid message, and with invalid ones.
         let program = connect(&folder.at("socket"));
         let many = [kind; FDS_MOST];
         assert!(say(&program, &Message::Hello(None).to_bytes(), &many));
         assert!(matches!(hear(&program), Message::Welcome(_)));
         assert!(say(&program, &Message::Mapped.to_bytes(), &many));
         programs.push(program);
-        // Each has its connection and what wakes the daemon; the file is only mapped once a program is attached.
+        // Each has its connection and its waker. The file is only mapped once a program is attached.
         wait_until("it is attached", || daemon.descriptors() == before + 2 * programs.len());
     }
     for program in &programs {
@@ -156,7 +156,7 @@ fn names_are_not_to_be_had_by_guessing_nor_with_another_users_token() {
     let (first, Welcome { epoch, token, .. }) = attach_in_name(&socket, None).expect("attached");
     let mut state = 0x9e37_79b9_7f4a_7c15;
     for guess in 0..1000 {
-        // Near ones and far ones, for this life and for others.
+        // Near and far guesses, for this life and for others.
         let wrong = match guess % 3 {
             0 => (epoch, Token(token.0 ^ 1 << (guess % 128))),
             1 => (epoch, Token(u128::from(random(&mut state)) << 64 | u128::from(random(&mut state)))),
@@ -176,7 +176,7 @@ fn names_are_not_to_be_had_by_guessing_nor_with_another_users_token() {
     } else {
         eprintln!("LEFT OUT: another user: this process may not become one");
     }
-    // Its own program has them, again and again: also at once after its end.
+    // Its own program gets them again and again, even at once after it ended.
     for _ in 0..20 {
         drop(attach_in_name(&socket, Some((epoch, token))).expect("attached"));
     }

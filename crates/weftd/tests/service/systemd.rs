@@ -1,4 +1,4 @@
-//! The daemon under systemd, whose part the tests play.
+//! The daemon under systemd. The tests play systemd's part.
 
 use crate::daemon::{arguments, attach, complaint, weftd, Daemon, Folder, BOUND, SMALL};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
-/// The socket at which systemd hears the daemon.
+/// The socket where systemd listens to the daemon.
 fn manager(folder: &Folder) -> UnixDatagram {
     let manager = UnixDatagram::bind(folder.at("manager")).expect("a socket");
     manager.set_read_timeout(Some(BOUND)).expect("a limit");
@@ -103,8 +103,8 @@ fn a_manager_that_cannot_be_reached_does_not_stop_the_daemon() {
     daemon.hear("serves");
 }
 
-/// What systemd finds wrong with the units, with the daemon that was built in place of the one that is installed. `None` if there is no
-/// systemd here.
+/// The faults that systemd finds in the units, with the daemon that was built in place of the installed one. `None` if there is no systemd
+/// here.
 fn faults(change: impl Fn(String) -> String) -> Option<String> {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     let folder = Folder::new();

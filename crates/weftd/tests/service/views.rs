@@ -1,4 +1,4 @@
-//! What a program can see and change that is not its own: nothing of the daemon, of other programs, or of what they left.
+//! What a program can see and change beyond its own memory: nothing of the daemon, of other programs, or of what they left.
 
 use crate::daemon::{connect, Daemon, Folder, SMALL};
 use crate::players::{may_become_others, tell, Player};
@@ -17,7 +17,7 @@ const FILE: usize = 2 << 20;
 /// Descriptors of a process that are tried.
 const FDS: i32 = 64;
 
-/// The ways by which this process gets into another one.
+/// The ways in which this process gets into another one.
 fn ways_into(pid: u32) -> Vec<String> {
     let mut ways = Vec::new();
     let mut note = |way: &str, is_open: bool| {
@@ -29,7 +29,7 @@ fn ways_into(pid: u32) -> Vec<String> {
     note("fd", std::fs::read_dir(path("fd")).is_ok());
     note("map_files", std::fs::read_dir(path("map_files")).is_ok());
     for file in ["mem", "maps", "environ", "auxv"] {
-        // Some of these can be opened, and then are empty.
+        // Some of these can be opened, but are empty.
         let is_read =
             std::fs::File::open(path(file)).is_ok_and(|file| file.read_at(&mut [0; 8], 0).is_ok_and(|got| got > 0));
         note(file, is_read);
@@ -65,14 +65,14 @@ fn a_program_gets_neither_into_the_daemon_nor_into_programs_of_other_users() {
     let pids = format!("{} {}", daemon.child.id(), victim.child.id());
     let intruder = Player::start(&folder, "intruder", 65_532, &pids);
     assert_eq!(intruder.hear(), "");
-    // Root gets in: the ways are ways.
+    // Root gets in, so the ways do work.
     let mighty = Player::start(&folder, "intruder", 0, &pids);
     let ways = mighty.hear();
     assert!(["fd/0", "pidfd_getfd(0)", "maps"].iter().all(|way| ways.contains(way)), "{ways}");
     victim.finish();
 }
 
-/// Attaches, with the memory. Returns the connection, the descriptors, and the mapping.
+/// Attaches, with its memory. Returns the connection, the descriptors, and the mapping.
 fn attach(folder: &Folder) -> (OwnedFd, Vec<OwnedFd>, SegmentFile) {
     let socket = connect(&folder.at("socket"));
     net::send(&socket, &Message::Hello(None).to_bytes(), SendFlags::empty()).expect("sent");
@@ -113,7 +113,7 @@ fn a_program_changes_neither_the_size_of_its_file_nor_what_the_daemon_tells_all(
     let daemon = Daemon::serve(&folder, SMALL);
     let (socket, fds, _segment) = attach(&folder);
     let seals = |fd: &OwnedFd| rustix::fs::fcntl_get_seals(fd).expect("it can be sealed");
-    // The daemon seals it when it hears that it is mapped.
+    // The daemon seals it when it learns that the program has mapped it.
     crate::daemon::wait_until("it is sealed", || seals(&fds[0]).contains(rustix::fs::SealFlags::FUTURE_WRITE));
     for file in &fds[..2] {
         let file = std::fs::File::from(file.try_clone().expect("a descriptor"));

@@ -13,10 +13,10 @@ use weft::{Admission, Bundle, Endpoint, MessageKind, Name, Node, SendError};
 /// have heard of its end, and on a loaded machine that takes long.
 const CONFIGURATION: &str = "frames = 16\nfile_mib = 256\n[network]\naddress = \"none\"\n";
 
-/// Users of programs, if this process may start theirs.
+/// Users of programs, if this process may start programs as other users.
 const USERS: [u32; 3] = [65_531, 65_532, 65_533];
 
-/// Endpoints of a program, entries in the table of each, and names that it keeps in mind.
+/// Endpoints of a program, entries in the table of each, and names that it remembers.
 const ENDPOINTS: usize = 6;
 const ENTRIES: u32 = 4;
 const NAMES: usize = 64;
@@ -43,19 +43,19 @@ fn contents(number: u32) -> Vec<u8> {
 /// What a program knows, and its handlers.
 #[derive(Default)]
 struct Book {
-    /// Requests that have not ended, by number, and the endpoints that they are of.
+    /// Requests that have not ended, by number, with their endpoints.
     under_way: BTreeMap<u32, u32>,
     answered: u64,
     returned: u64,
-    /// Those of endpoints that were freed meanwhile: nobody hears what becomes of them.
+    /// Requests of endpoints that were freed meanwhile: nobody learns their fate.
     left: u64,
-    /// Names that others told, also of endpoints that are gone.
+    /// Names that others sent, including names of endpoints that are gone.
     names: Vec<Name>,
     told: usize,
-    /// The names that are told to others.
+    /// The names that it sends to others.
     own: Vec<Name>,
     answers: usize,
-    /// The last request that came, of each binding: its process and a number.
+    /// The last request that came for each binding, which is a process and a number.
     came: BTreeMap<(u32, u32), u32>,
     came_again: u64,
 }
@@ -77,9 +77,9 @@ impl Book {
 /// An endpoint of a program.
 struct Place {
     endpoint: Endpoint,
-    /// Its number among all that this program made.
+    /// How many endpoints this program had made before.
     serial: u32,
-    /// The binding of each entry, by its number among all.
+    /// The binding of each entry, numbered across all entries.
     bound: [Option<u32>; ENTRIES as usize],
 }
 
@@ -126,7 +126,7 @@ impl Walker {
             noted.came_again += u64::from(last.is_some_and(|last| last >= number));
             noted.answers += 1;
             let name = noted.own.get(noted.answers % noted.own.len().max(1)).map(Name::to_string).unwrap_or_default();
-            // One that has ended meanwhile gets none.
+            // A requester that has ended gets no answer.
             let _ = m.reply(ANSWER, m.args(), name.as_bytes());
         };
         bundle.on(endpoint, ECHO, answer).expect("on");
@@ -141,7 +141,7 @@ impl Walker {
         bundle.on(endpoint, ANSWER, heard).expect("on");
         let noted = book.clone();
         let back = move |_: &mut weft::am::Context<'_>, back: weft::Returned| {
-            // Answers come back, too.
+            // Replies come back, too.
             if back.kind == MessageKind::Request {
                 let mut noted = noted.borrow_mut();
                 noted.end(back.args[0]);
@@ -162,7 +162,7 @@ impl Walker {
         let known = self.book.borrow().names.len();
         let Some(name) = self.book.borrow().names.get(self.dice.below(known)).copied() else { return };
         let place = &mut self.places[at];
-        // Full while the entry has requests under way to somebody else.
+        // Full while the entry has requests under way to another peer.
         if self.bundle.map(place.endpoint, entry as u32, name, KEY).is_ok() {
             place.bound[entry] = Some(self.bindings);
             self.bindings += 1;
@@ -191,7 +191,7 @@ impl Walker {
         }
     }
 
-    /// Frees an endpoint but the first one, which others know from the beginning.
+    /// Frees an endpoint, except the first one, which others know from the beginning.
     fn free(&mut self, at: usize) {
         let place = self.places.swap_remove(at);
         let mut book = self.book.borrow_mut();
@@ -221,8 +221,8 @@ impl Walker {
     }
 }
 
-/// The role of such a program: so many steps, once it knows the others. Orders: `know NAME`, `go`, `stop`. It tells its name, `done` and, when it has
-/// stopped and nothing of its own is under way, `quiet`. At the end of its orders it tells what became of all.
+/// The role of such a program: takes so many steps, once it knows the others. Orders: `know NAME`, `go`, `stop`. It prints its name,
+/// `done`, and, when it has stopped and nothing of its own is under way, `quiet`. At the end of its orders it prints the fate of all.
 pub fn walk(words: &str) {
     let (seed, steps) = words.split_once(' ').expect("two words");
     let (seed, steps): (u64, u64) = (seed.parse().expect("a number"), steps.parse().expect("a number"));
@@ -275,7 +275,7 @@ fn seen(folder: &Folder) -> String {
     Player::start(folder, "tool", 0, "").hear()
 }
 
-/// The next thing that a program tells, however long its steps take.
+/// Waits for a program to print certain words, however long its steps take.
 fn hear_of(walker: &Player, words: &str) {
     loop {
         match walker.hear_within(10 * BOUND) {
@@ -285,7 +285,8 @@ fn hear_of(walker: &Player, words: &str) {
     }
 }
 
-/// So many programs that make so many steps, all of them together. Returns the daemon's resident memory in the middle and at the end.
+/// Runs so many programs that take so many steps each, all at the same time. Returns the daemon's resident memory in the middle and at the
+/// end.
 fn walk_all(programs: usize, steps: usize) -> [u64; 2] {
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
     eprintln!("seed {SEED:#x}");
@@ -294,7 +295,7 @@ fn walk_all(programs: usize, steps: usize) -> [u64; 2] {
     let (state, descriptors) = (seen(&folder), daemon.descriptors());
     let mut resident = Vec::new();
     let mut sums = [0u64; 8];
-    // In two halves: what the second one needs was there for the first one.
+    // In two halves. Whatever the second one needs exists after the first one.
     for half in 0..2 {
         let mut walkers: Vec<Player> = (0..programs)
             .map(|number| {
