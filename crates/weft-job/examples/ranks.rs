@@ -1,5 +1,5 @@
-//! Tries a launcher: every rank reaches every other one, and barriers and gathers do what they are for.
-//! `mpiexec -n 4 ranks` prints one line if all is as it should be; `mpiexec -n 4 ranks exit 3` ends the whole job with status 3.
+//! Tests a launcher: every rank reaches every other one, and barriers and gathers work. `mpiexec -n 4 ranks` prints one line if all is
+//! well. `mpiexec -n 4 ranks exit 3` ends the whole job with status 3.
 
 use std::{cell::Cell, rc::Rc};
 use weft::{Bundle, Node};
@@ -7,7 +7,7 @@ use weft_job::{Job, Launched};
 
 const GREET: u8 = 1;
 
-/// What a rank gives: of another length than the others.
+/// A rank's contribution, which differs in length from those of others.
 fn gift(rank: u32) -> Vec<u8> {
     (0..rank * 30_000).map(|at| (at + rank) as u8).collect()
 }
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     if std::env::args().nth(1).as_deref() == Some("exit") {
         let status = std::env::args().nth(2).and_then(|status| status.parse().ok()).unwrap_or(1);
-        // The others wait for this rank, and are ended.
+        // The other ranks wait for this one, and are ended.
         if rank == size - 1 {
             job.exit(status);
         }
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("the job goes on".into());
     }
 
-    // Longer than what some launchers take in one piece.
+    // Longer than the values that some launchers take.
     let given = job.exchange(&[rank as u8; 3000])?;
     let is_right = (0..size).all(|rank| given[rank as usize] == [rank as u8; 3000]);
     expect(is_right, "an exchange gives what all gave")?;

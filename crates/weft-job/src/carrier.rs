@@ -1,4 +1,4 @@
-//! What a job needs of a bundle, whichever kind of bundle it is.
+//! The interface between a job and a bundle, of whichever kind.
 
 use crate::team::Team;
 use std::ops::ControlFlow;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weft::client::{Outlet, State};
 use weft::{AnyThread, Bundle, Endpoint, Error, Key, Name, OneThread, SharedBundle, Waited};
 
-/// After it has slept once, a process polls for so long before it sleeps again: what woke it also woke those whose messages it needs next.
+/// How long a process polls after a sleep before it sleeps again. The message that woke it woke other ranks too, and it needs theirs next.
 const AWAKE: Duration = Duration::from_millis(1);
 
 /// A bundle that a [`Job`](crate::Job) can use: a [`Bundle`], or a handle of a [`SharedBundle`].
@@ -127,14 +127,14 @@ impl sealed::Sealed for SharedBundle {
     }
 }
 
-/// Polls and waits until `done` returns something; until then it returns how long the next wait may be. A waker that the program uses
-/// meanwhile ends its next wait, not this one.
+/// Polls and waits until `done` returns a result. Until then `done` returns how long the next wait may be. A waker that the program uses
+/// meanwhile ends the program's next wait, not this one.
 pub(crate) fn wait_until<C: Carrier, R>(
     bundle: &mut C,
     mut done: impl FnMut(&mut C) -> Result<ControlFlow<R, Duration>, Error>,
 ) -> Result<R, Error> {
     let (mut was_nudged, mut woke) = (false, None::<Instant>);
-    // Handlers run also where nobody has to be waited for, as in a job of one.
+    // Handlers run even if there is nobody to wait for, as in a job of one.
     bundle.poll_once()?;
     let result = loop {
         let most = match done(bundle) {
@@ -151,7 +151,7 @@ pub(crate) fn wait_until<C: Carrier, R>(
         let waited = bundle.wait_once(most)?;
         let end = Instant::now();
         was_nudged |= waited == Waited::Nothing && end - begin < most;
-        // Not after a time-out: nobody was woken.
+        // Not after a timeout, when nobody was woken.
         woke = (waited != Waited::Nothing).then_some(end);
     };
     if was_nudged {

@@ -1,4 +1,4 @@
-//! Which launcher started this process, and what it is asked.
+//! The launcher of this process, and the requests to it.
 
 use crate::pmi::Pmi;
 use crate::run::Run;
@@ -6,10 +6,10 @@ use crate::JobError;
 use weft_launch::pmix::Pmix;
 use weft_wire::job::{JOB, SIZE_MOST};
 
-/// What started this process.
+/// The launcher of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Launched {
-    /// Nothing that makes jobs: it is a job of one.
+    /// No launcher: it is a job of one.
     Alone,
     /// `weft run`.
     ByWeft,
@@ -19,7 +19,7 @@ pub enum Launched {
     ByPmix,
 }
 
-/// The way to it.
+/// A connection to the launcher.
 #[derive(Debug)]
 pub enum Launcher {
     Alone,
@@ -28,7 +28,7 @@ pub enum Launcher {
     Pmix(Box<Pmix>, Rounds),
 }
 
-/// How many exchanges there were: each has keys of its own.
+/// Counts exchanges, as each one needs keys of its own.
 #[derive(Debug, Default)]
 pub struct Rounds(u32);
 
@@ -40,7 +40,7 @@ impl Rounds {
 }
 
 impl Launcher {
-    /// `weft run` comes first: it may itself be a rank of another launcher.
+    /// `weft run` comes first, because it may itself be a rank of another launcher.
     pub fn find() -> Result<Launcher, JobError> {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let launcher = if is_set(JOB) {
@@ -88,7 +88,7 @@ impl Launcher {
         }
     }
 
-    /// Gives bytes to all ranks, and returns what each gave.
+    /// Gives bytes to all ranks, and returns every rank's.
     pub fn exchange(&mut self, gift: &[u8]) -> Result<Vec<Vec<u8>>, JobError> {
         match self {
             Launcher::Alone => Ok(vec![gift.to_vec()]),
@@ -104,7 +104,7 @@ impl Launcher {
         }
     }
 
-    /// Asks for the end of the whole job.
+    /// Asks the launcher to end the whole job.
     pub fn exit(&mut self, status: i32) -> Result<(), JobError> {
         match self {
             Launcher::Alone => Ok(()),
@@ -114,7 +114,7 @@ impl Launcher {
         }
     }
 
-    /// The socket of `weft run` once more, where that is the launcher.
+    /// A second handle of the socket of `weft run`, if that is the launcher.
     pub fn socket(&self) -> Option<std::fs::File> {
         match self {
             Launcher::Weft(run) => run.socket(),
@@ -122,7 +122,7 @@ impl Launcher {
         }
     }
 
-    /// Tells it that this rank needs it no longer.
+    /// Tells the launcher that this rank no longer needs it.
     pub fn leave(&mut self) -> Result<(), JobError> {
         match self {
             Launcher::Alone | Launcher::Weft(_) => Ok(()),
@@ -131,7 +131,7 @@ impl Launcher {
         }
     }
 
-    /// Leaves it to the process that this one is forked from.
+    /// Forgets the connection without a word: it belongs to the process that this one was forked from.
     pub fn forget(&mut self) {
         match self {
             Launcher::Alone | Launcher::Weft(_) => {}
@@ -141,11 +141,11 @@ impl Launcher {
     }
 }
 
-/// A number that the environment must have.
+/// A number that the environment must contain.
 pub fn number<N: std::str::FromStr>(variable: &'static str) -> Result<N, JobError> {
     let text = std::env::var(variable).unwrap_or_default();
     text.trim().parse().map_err(|_| JobError::NoLauncher {
-        what: "the launcher tells no number",
+        what: "the launcher gives no number",
         why: format!("{variable} is {text:?}"),
         variable,
     })

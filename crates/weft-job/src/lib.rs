@@ -1,9 +1,9 @@
 //! Processes that were started together: a *job* of ranks 0 to n - 1.
 //!
-//! [`Job::from_environment`] finds the launcher: `weft run`, `mpiexec` of MPICH and others with Hydra (PMI), `mpirun` and `prterun` of
-//! Open MPI (PMIx). A process that none of them started is a job of one. [`Job::join`] exchanges the names of endpoints by the launcher,
-//! and enters them in the translation table, that of each rank at its index. From then on barriers and all-gathers go over weft's own
-//! messages, between endpoints of the job's own.
+//! [`Job::from_environment`] finds the launcher: `weft run`, `mpiexec` of MPICH and others with Hydra (PMI), `mpirun` and `prterun` of Open
+//! MPI (PMIx). A process without a launcher is a job of one. [`Job::join`] exchanges the names of endpoints through the launcher, and
+//! enters them in the translation table, each at the index of its rank. From then on barriers and all-gathers use weft's own messages,
+//! between endpoints that belong to the job.
 //!
 //! ```
 //! use weft::{Bundle, Node};
@@ -40,10 +40,10 @@ use weft_launch::pmix::PmixError;
 /// Bytes of the largest all-gather over weft, all contributions together.
 pub const GATHER_MOST: usize = 64 << 20;
 
-/// Bytes that a process gives in an exchange by the launcher at most.
+/// The most bytes that a process may give in an exchange through the launcher.
 pub use weft_wire::job::GIFT_MOST;
 
-/// How long a rank that knows of a fault tries to tell its peers.
+/// How long a rank that has found a fault tries to tell its peers.
 const TELL_MOST: Duration = Duration::from_millis(500);
 
 /// A name and a key in an exchange.
@@ -52,17 +52,17 @@ const CONTACT_BYTES: usize = weft_wire::name::NAME_BYTES + 8;
 /// Why a call of a job failed.
 #[derive(thiserror::Error)]
 pub enum JobError {
-    /// The environment names a launcher, and there is none.
+    /// The environment names a launcher that cannot be reached.
     #[error("{what}: {why}. Start the program by weft run, mpiexec or mpirun; or unset {variable} to run it alone")]
     NoLauncher {
         /// What was looked for.
         what: &'static str,
         /// What is wrong.
         why: String,
-        /// What led there.
+        /// The environment variable that names the launcher.
         variable: &'static str,
     },
-    /// The launcher is gone, or does not say what it should.
+    /// The launcher is gone, or its answer makes no sense.
     #[error("the launcher of the job {0}. Was it killed? Start the job again")]
     Launcher(String),
     /// A call of PMIx failed.
@@ -86,7 +86,7 @@ pub enum JobError {
         /// Why.
         reason: Reason,
     },
-    /// The ranks did not call the same thing: one is in a barrier, another one in an all-gather.
+    /// The ranks made different calls: for example one is in a barrier, and another in an all-gather.
     #[error("rank {rank} is in another call than others; all ranks make the same calls of a job in the same order")]
     OutOfStep {
         /// Which one differs from its neighbour.
@@ -111,10 +111,10 @@ impl From<weft::SendError> for JobError {
     }
 }
 
-/// This process's place in its job. One thread at a time uses it.
+/// This process's place in its job. Only one thread at a time may use it.
 ///
 /// All ranks make the same calls of [`exchange`](Job::exchange), [`join`](Job::join), [`barrier`](Job::barrier) and
-/// [`all_gather`](Job::all_gather), in the same order. Dropping a job tells the launcher that this rank needs it no longer.
+/// [`all_gather`](Job::all_gather), in the same order. Dropping a job tells the launcher that this rank no longer needs it.
 #[derive(Debug)]
 pub struct Job {
     launcher: Launcher,
@@ -124,10 +124,10 @@ pub struct Job {
     process: u32,
 }
 
-/// Ends a job in the place of its [`Job`]: see [`Job::ending`].
+/// Ends a job on behalf of its [`Job`]: see [`Job::ending`].
 #[derive(Debug)]
 pub struct Ending {
-    /// `weft run` hears it there. Other launchers see the process end.
+    /// Tells `weft run` of the end. Other launchers see the process end.
     socket: Option<File>,
     process: u32,
 }
@@ -137,7 +137,7 @@ impl Ending {
     pub fn exit(&self, status: i32) -> ! {
         // A forked child is no rank.
         if let Some(socket) = self.socket.as_ref().filter(|_| self.process == std::process::id()) {
-            // Without a launcher that hears it this process ends with the status all the same.
+            // If no launcher takes the request, this process still ends with the status.
             let _ = run::ask_for_end(socket, status);
         }
         std::process::exit(status)
@@ -163,13 +163,13 @@ impl Job {
         self.launcher.size()
     }
 
-    /// Returns what started this process.
+    /// Returns which launcher started this process.
     pub fn launched(&self) -> Launched {
         self.launcher.launched()
     }
 
-    /// Gives bytes to all ranks and returns what each gave, by rank. Goes through the launcher: for a few words at the start, such as
-    /// names. Blocks until all ranks have called it; polls no bundle.
+    /// Gives bytes to all ranks and returns every rank's, by rank. Goes through the launcher: use it for a few words at the start, such as
+    /// names. Blocks until all ranks have called it. Polls no bundle.
     ///
     /// # Errors
     /// If these are more than [`GIFT_MOST`] bytes, or the launcher is gone.
@@ -181,9 +181,9 @@ impl Job {
         self.launcher.exchange(gift)
     }
 
-    /// Maps the endpoints that all ranks name here: that of each rank at its index in the translation table of `endpoint`, its own
-    /// too. Set the handlers before. The first call also makes an endpoint of the job's own in the bundle, for barriers and gathers, which
-    /// are called with that bundle. Blocks until all ranks have called it. Returns what is mapped at each index.
+    /// Maps the endpoint of each rank, its own too, at the rank's index in the translation table of `endpoint`. Set the handlers before.
+    /// The first call also makes an endpoint of the job's own in the bundle, for barriers and gathers, which must be called with that
+    /// bundle. Blocks until all ranks have called it. Returns the entry of each index.
     ///
     /// # Errors
     /// If the launcher is gone, or the endpoint is none of the bundle's.
@@ -226,8 +226,8 @@ impl Job {
         self.together(bundle, Kind::Barrier, b"").map(drop)
     }
 
-    /// Gives bytes to all ranks and returns what each gave, by rank. Goes over weft. Contributions may differ in length. Waits until all
-    /// ranks have called it, and polls the bundle, so handlers run. n·⌈log₂ n⌉ messages in all, if each has room in one.
+    /// Gives bytes to all ranks and returns every rank's, by rank. Goes over weft. Contributions may differ in length. Waits until all
+    /// ranks have called it, and polls the bundle, so handlers run. Takes n·⌈log₂ n⌉ messages in all, if each round's data fit into one.
     ///
     /// # Errors
     /// If these are more than [`GATHER_MOST`] bytes divided by the size; if a rank does not answer, or calls something else.
@@ -239,7 +239,7 @@ impl Job {
         self.together(bundle, Kind::Gather, gift)
     }
 
-    /// Tells the launcher that this rank needs it no longer. Dropping the job does the same, and tells no error.
+    /// Tells the launcher that this rank no longer needs it. Dropping the job does the same, without reporting an error.
     ///
     /// # Errors
     /// If the launcher is gone.
@@ -251,13 +251,13 @@ impl Job {
     /// Ends the job everywhere with this exit status, and this process. Runs no destructors.
     pub fn exit(mut self, status: i32) -> ! {
         if self.check().is_ok() {
-            // Without a launcher that hears it this process ends with the status all the same.
+            // If no launcher takes the request, this process still ends with the status.
             let _ = self.launcher.exit(status);
         }
         std::process::exit(status)
     }
 
-    /// What ends the job where the job itself is in use: in handlers that run within its calls.
+    /// A handle that ends the job where the job itself is in use: in handlers that run within its calls.
     pub fn ending(&self) -> Ending {
         Ending { socket: self.launcher.socket(), process: std::process::id() }
     }
@@ -271,7 +271,7 @@ impl Job {
             Ok(gifts) => return Ok(gifts),
             Err(fault) => fault,
         };
-        // Those that wait for this rank are to hear of it, although the program may end now.
+        // The ranks that wait for this one must learn of the fault, and the program may end now.
         let until = Instant::now() + TELL_MOST;
         carrier::wait_until(bundle, |bundle| bundle.with_team(team, |team, _| team.has_told(until)))?;
         Err(match fault {
@@ -292,7 +292,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         if self.check().is_ok() {
-            // Nobody is there to be told that it failed.
+            // There is nobody to report a failure to.
             let _ = self.launcher.leave();
         } else {
             self.launcher.forget();

@@ -21,16 +21,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use weft_launch::passed;
 use weft_wire::job::GIFT_MOST;
 
-/// The variable that tells the descriptor.
+/// The variable with the descriptor.
 pub const DESCRIPTOR: &str = "PMI_FD";
 
 /// Bytes of the longest line that is read.
 const LINE_MOST: u64 = 16 << 10;
 
-/// Digits of the longest value that is put in one piece, whatever the launcher allows.
+/// Digits of the longest value that is put at once, even if the launcher allows more.
 const VALUE_MOST: usize = 4 << 10;
 
-/// Digits that every launcher takes.
+/// Digits that every launcher accepts.
 const VALUE_LEAST: usize = 32;
 
 /// A connection to the launcher.
@@ -125,7 +125,7 @@ impl Pmi {
         self.lines.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(gone)
     }
 
-    /// Says a line and returns the answer, which must be of this kind and good.
+    /// Sends a line and returns the answer, which must be of this kind and successful.
     fn ask(&mut self, line: &str, answer: &str) -> Result<String, JobError> {
         self.say(line)?;
         let mut said = Vec::new();
@@ -147,7 +147,7 @@ fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Bytes as `LENGTH:DIGITS`, so that the pieces of a long one tell how many there are.
+/// Bytes as `LENGTH:DIGITS`, so that the first piece of a long value tells its length.
 fn encode(bytes: &[u8]) -> String {
     let mut text = format!("{}:", bytes.len());
     bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
@@ -157,7 +157,7 @@ fn encode(bytes: &[u8]) -> String {
 #[derive(PartialEq, Eq, Debug)]
 enum Decoded {
     Whole(Vec<u8>),
-    /// The rest comes under the next key.
+    /// The rest is under the next key.
     Part,
     Strange,
 }
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// What a launcher of one rank, whose values have at most 33 digits, says to all this.
+    /// Plays a launcher of one rank, whose values have at most 33 digits.
     fn launcher(socket: std::os::unix::net::UnixStream) {
         let mut to = socket.try_clone().expect("a descriptor");
         let mut kept = std::collections::BTreeMap::new();

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use weft_launch::passed;
 use weft_wire::job::{gifts, Head, Socket, HEAD_BYTES, JOB, RANK, SIZE};
 
-/// The socket, as a file: it is read and written like one.
+/// The socket, used as a file.
 #[derive(Debug)]
 pub struct Run {
     socket: File,
@@ -29,13 +29,13 @@ impl Run {
         if !is_it {
             return Err(failed(format!("descriptor {descriptor} is another file: a program in between opened it")));
         }
-        // Programs that this one starts are no ranks.
+        // Programs that this one starts are not ranks.
         passed::keep(descriptor).map_err(|e| failed(format!("descriptor {descriptor}: {e}")))?;
         Ok(Run { socket, rank: number(RANK)?, size: number(SIZE)? })
     }
 
     pub fn exchange(&mut self, gift: &[u8]) -> Result<Vec<Vec<u8>>, JobError> {
-        // In one write: the launcher reads it at once.
+        // In one write, because the launcher reads it in one piece.
         let mut message = Head::Give(gift.len() as u32).to_bytes().to_vec();
         message.extend_from_slice(gift);
         self.socket.write_all(&message).map_err(gone)?;
@@ -52,7 +52,7 @@ impl Run {
         ask_for_end(&self.socket, status).map_err(gone)
     }
 
-    /// The socket once more, for who asks for the end while this is in use.
+    /// A second handle of the socket, to ask for the end while this is in use.
     pub fn socket(&self) -> Option<File> {
         self.socket.try_clone().ok()
     }

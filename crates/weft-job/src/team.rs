@@ -1,9 +1,10 @@
-//! Barriers and all-gathers, as a client of the job's own endpoint: a state machine, which goes on whenever the program polls.
+//! Barriers and all-gathers, as a client of the job's own endpoint: a state machine that advances whenever the program polls.
 //!
-//! Both *disseminate* (Hensgen, Finkel, Manber 1988): in round k a rank sends to the one 2^k above it all that it has heard, and waits for
-//! the one 2^k below it. After ⌈log₂ n⌉ rounds it has heard of everybody. A gather is a barrier whose messages carry what was given.
+//! Both *disseminate* (Hensgen, Finkel, Manber 1988): in round k each rank sends everything that it has heard to the rank 2^k above it, and
+//! waits for the rank 2^k below it. After ⌈log₂ n⌉ rounds it has heard from every rank. A gather is a barrier whose messages carry the
+//! contributions.
 //!
-//! A peer can be ahead by one call: it ends a call only when all have begun it. So the arrivals of two calls are kept.
+//! A peer can be ahead by one call, since a call ends only when all ranks have begun it. So the arrivals of two calls are kept.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -11,29 +12,29 @@ use weft::client::{Client, Delivery, FlowId, State, Tx};
 use weft::{Endpoint, Event, MessageKind, Name, Outgoing, Reason, Returned, SendError};
 use weft_wire::job::{gifts, push_gift};
 
-/// Bytes of contents in a message. Longer contents go in several.
+/// Bytes of contents in a message. Longer contents take several messages.
 const PIECE: usize = 32 << 10;
 
-/// How long a process waits at a time: for messages, and while it also waits for room to send. What is no message of a peer ends no wait:
-/// room, and the news that a peer is gone.
+/// The longest single wait for messages, or for room to send. Only a peer's message ends a wait: the return of room and the loss of a peer
+/// do not.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
-/// The operations of messages that tell of a fault, so that those who wait for others that wait hear of it.
+/// Operations of messages that report a fault. They are passed on, so that ranks which wait for other waiting ranks learn of it too.
 const LOST: u8 = 3;
 const OUT_OF_STEP: u8 = 4;
 
 /// Bytes that `push_gift` puts in front of each gift.
 const LENGTH_BYTES: usize = 4;
 
-/// What all ranks do together. The numbers are the messages' operations.
+/// The calls that all ranks make together. The numbers are the messages' operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Barrier = 1,
     Gather = 2,
 }
 
-/// Why a call does not end as it should. Later calls fail with it too.
+/// Why a call fails. Later calls fail with the same fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     Lost { rank: u32, reason: Reason },
@@ -41,7 +42,7 @@ pub enum Fault {
     NotSent(SendError),
 }
 
-/// The ranks that one sends to, round by round.
+/// The ranks that a rank sends to, round by round.
 pub fn peers(rank: u32, size: u32) -> impl Iterator<Item = u32> {
     (0..rounds(size)).map(move |round| above(rank, size, 1 << round))
 }
@@ -56,7 +57,7 @@ fn rounds(size: u32) -> u32 {
     size.max(1).next_power_of_two().trailing_zeros()
 }
 
-/// The rank so far above another one, or below: without overflow, because both are smaller than the size.
+/// The rank `distance` above another one, or below. No overflow, because both are smaller than the size.
 fn above(rank: u32, size: u32, distance: u32) -> u32 {
     ((u64::from(rank) + u64::from(distance)) % u64::from(size)) as u32
 }
@@ -65,24 +66,24 @@ fn below(rank: u32, size: u32, distance: u32) -> u32 {
     above(rank, size, size - distance % size)
 }
 
-/// What this process knows of the calls that all ranks make.
+/// The state of this process's part in the calls.
 #[derive(Debug)]
 pub struct Team {
     endpoint: Endpoint,
     rank: u32,
     size: u32,
-    /// The endpoints of the other ranks' teams. None before they are known.
+    /// The endpoints of the other ranks' teams. Empty until they are known.
     names: Vec<Name>,
     /// The number of the call that is under way, or else of the next one.
     call: u32,
     now: Option<Call>,
-    /// What came for that call, and for the one behind it, by round. Which is which, the call's last bit says.
+    /// Arrivals for that call, and for the next one, by round. The lowest bit of a call's number selects the half.
     arrivals: [Vec<Arrival>; 2],
-    /// The flows of those that send to us, by round; and whether they are gone.
+    /// The flow of the peer that sends to us in each round, and whether it is gone.
     flows: Vec<(Option<FlowId>, bool)>,
     result: Option<Vec<Vec<u8>>>,
     fault: Option<Fault>,
-    /// The peers that are not told of the fault yet: a bit for each round.
+    /// The peers that are not told of the fault yet, as a bit for each round.
     untold: u32,
 }
 
@@ -91,19 +92,19 @@ pub struct Team {
 struct Call {
     kind: Kind,
     round: u32,
-    /// What was given: by this rank, the one below it, and so on, as far as it is known.
+    /// Contributions as far as they are known: this rank's, that of the rank below it, and so on.
     gifts: Vec<Vec<u8>>,
-    /// The contents of this round, and how much of it is sent.
+    /// The contents to send in this round, and how much of it was sent.
     contents: Vec<u8>,
     sent: usize,
     has_begun: bool,
 }
 
-/// What came of a round.
+/// The arrivals of a round.
 #[derive(Debug, Default)]
 struct Arrival {
     kind: u8,
-    /// The length of all contents, once a message has told it.
+    /// The length of all contents, once a message has stated it.
     total: Option<usize>,
     received: usize,
     contents: Vec<u8>,
@@ -114,7 +115,7 @@ impl Arrival {
         self.total == Some(self.received)
     }
 
-    /// Puts a piece in its place. Returns whether it fits to those before it.
+    /// Puts a piece in its place. Returns whether it is consistent with the pieces before it.
     fn put(&mut self, kind: u8, total: usize, offset: usize, piece: &[u8]) -> bool {
         let Some(end) = offset.checked_add(piece.len()).filter(|&end| end <= total) else { return false };
         let is_first = self.total.is_none();
@@ -155,7 +156,7 @@ impl Team {
         self.names = names;
     }
 
-    /// Begins a call, or goes on with one that an error of the bundle broke off.
+    /// Begins a call, or continues one that an error of the bundle interrupted.
     pub fn begin<T: Tx>(&mut self, state: &mut State<T>, kind: Kind, gift: &[u8]) {
         if self.now.is_none() {
             let mut call =
@@ -166,7 +167,7 @@ impl Team {
         self.advance(state);
     }
 
-    /// What the call that was begun came to. While it is under way, how long to wait before this is asked again.
+    /// The result of the call, or how long to wait before asking again.
     pub fn result(&mut self) -> ControlFlow<Result<Vec<Vec<u8>>, Fault>, Duration> {
         match (self.fault, self.result.take()) {
             (_, Some(gifts)) => ControlFlow::Break(Ok(gifts)),
@@ -184,7 +185,7 @@ impl Team {
         }
     }
 
-    /// Goes on as far as can be, and tells of a fault.
+    /// Advances as far as possible, and tells peers of a fault.
     fn advance<T: Tx>(&mut self, state: &mut State<T>) {
         if self.fault.is_none() {
             let _ = self.go_on(state).map_err(|fault| self.fail(fault));
@@ -192,7 +193,7 @@ impl Team {
         self.tell(state);
     }
 
-    /// Tells the peers of the fault that have not heard of it from here.
+    /// Tells those peers of the fault that this rank has not told yet.
     fn tell<T: Tx>(&mut self, state: &mut State<T>) {
         let (op, args) = match self.fault {
             Some(Fault::Lost { rank, reason }) => (LOST, [rank, reason.code().into()]),
@@ -208,7 +209,7 @@ impl Team {
         }
     }
 
-    /// Sends and takes as much as can be.
+    /// Sends and takes as much as possible.
     fn go_on<T: Tx>(&mut self, state: &mut State<T>) -> Result<(), Fault> {
         while let Some(call) = &mut self.now {
             if call.round == rounds(self.size) {
@@ -247,7 +248,7 @@ impl Team {
         self.result = Some(by_rank);
     }
 
-    /// Takes a message. `None` if no rank of this job sends such a one.
+    /// Takes a message. `None` if no rank of this job sends such a message.
     fn take<T: Tx>(&mut self, state: &State<T>, message: &Delivery<'_>) -> Option<()> {
         match (message.kind(), message.op(), message.args) {
             (MessageKind::OneWay, LOST, &[rank, code]) if rank < self.size => {
@@ -263,7 +264,7 @@ impl Team {
         }
     }
 
-    /// Notes a fault, of which the peers are to be told. The first one counts.
+    /// Notes a fault, which the peers must be told of. The first one counts.
     fn fail(&mut self, fault: Fault) {
         if self.fault.is_none() {
             self.fault = Some(fault);
@@ -279,7 +280,7 @@ impl Team {
             return None;
         }
         let source = below(self.rank, self.size, 1 << round);
-        // Before the names are known, the key says that it is a rank.
+        // Before the names are known, the key proves that the sender is a rank.
         if self.names.get(source as usize).is_some_and(|name| state.source(message) != Some(*name)) {
             return None;
         }
@@ -293,18 +294,18 @@ impl Team {
     }
 }
 
-/// How many gifts go from rank to rank in a round.
+/// The number of contributions that a rank passes on in a round.
 fn gifts_of(round: u32, size: u32) -> u32 {
     (1 << round).min(size - (1 << round))
 }
 
 impl Call {
-    /// Whether nothing of its round waits for room.
+    /// Whether all of its round was sent.
     fn is_sent(&self) -> bool {
         self.has_begun && self.sent >= self.contents.len()
     }
 
-    /// Makes the contents of its round.
+    /// Makes the contents for its round.
     fn prepare(&mut self, size: u32) {
         (self.sent, self.has_begun) = (0, false);
         self.contents.clear();
@@ -314,11 +315,11 @@ impl Call {
         }
     }
 
-    /// Sends what is left of its round.
+    /// Sends the rest of its round.
     fn send<T: Tx>(&mut self, state: &mut State<T>, from: Endpoint, call: u32) -> Result<(), SendError> {
         while !self.is_sent() {
             let end = self.contents.len().min(self.sent + PIECE);
-            // Both are at most GATHER_MOST and the lengths of 4,096 gifts.
+            // Both are at most GATHER_MOST plus the lengths of 4,096 contributions.
             let args = [call, self.round, self.contents.len() as u32, self.sent as u32];
             let payload = &self.contents[self.sent..end];
             state.try_send(
@@ -331,7 +332,7 @@ impl Call {
         Ok(())
     }
 
-    /// Takes what came of its round, and goes on to the next one. Returns whether it fits.
+    /// Takes the arrivals of its round, and goes on to the next one. Returns whether they are consistent.
     fn take(&mut self, arrival: Arrival, size: u32) -> bool {
         if self.kind == Kind::Gather {
             let Some(new) = gifts(&arrival.contents, gifts_of(self.round, size)) else { return false };
@@ -352,7 +353,7 @@ impl<T: Tx> Client<T> for Team {
 
     fn returned(&mut self, state: &mut State<T>, message: Returned) -> Option<Returned> {
         let peer = message.destination.and_then(|round| peers(self.rank, self.size).nth(round as usize));
-        // A message of an earlier call that comes back now was not needed: its receiver has ended that call, and itself.
+        // A message of an earlier call that comes back now was not needed: its receiver has ended that call and then itself.
         let is_of_now = message.args.first() == Some(&self.call) && message.op != LOST && message.op != OUT_OF_STEP;
         if let Some(rank) = peer.filter(|_| is_of_now && self.now.is_some()) {
             self.fail(Fault::Lost { rank, reason: message.reason });

@@ -1,4 +1,4 @@
-//! Jobs of real processes: what ranks learn of each other, barriers, gathers, and ranks that die.
+//! Jobs of real processes: what ranks learn about each other, barriers, gathers, and ranks that die.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{order, play, tell, Rank, Ranks};
 use weft::{Bundle, Endpoint, Node, SharedBundle};
 use weft_job::{Job, JobError, Launched};
 
-/// The sizes of the jobs that are tried: powers of two, and one that is none.
+/// The sizes of jobs that are tested: powers of two, and one other.
 const SIZES: [u32; 4] = [1, 2, 5, 8];
 
 #[test]
@@ -64,7 +64,7 @@ fn every_rank_reaches_every_other_one_and_gathers_what_all_gave() {
     }
 }
 
-/// What a rank gives in a gather: nothing, a little, or more than a message has room for.
+/// A rank's contribution to a gather: empty, short, or longer than a message.
 fn gift(rank: u32, round: u32) -> Vec<u8> {
     let length = match (rank + round) % 4 {
         0 => 0,
@@ -97,7 +97,7 @@ fn acquainted() {
     for to in 0..job.size() {
         bundle.request(me, to, 1, &[rank], b"").expect("it is mapped");
     }
-    // Others that are in the barrier already answer: their handlers run there.
+    // Ranks that are in the barrier already answer: their handlers run there.
     bundle.poll_until(|_| answers.borrow().len() == heard.borrow().len());
     job.barrier(&mut bundle).expect("all come");
     answers.borrow_mut().sort_unstable();
@@ -127,7 +127,7 @@ fn shared() {
     let me = bundle.endpoint_with_random_key().expect("an endpoint");
     let other = bundle.clone();
     let (ends, is_over) = std::sync::mpsc::channel();
-    // Another thread polls as well, and takes messages that are for the barrier.
+    // Another thread polls as well, and may take messages for the barrier.
     let thread = std::thread::spawn(move || {
         while is_over.try_recv().is_err() {
             other.wait(Some(Duration::from_millis(1))).expect("no handler");
@@ -165,7 +165,7 @@ fn joins_twice() {
 
 // ---- barriers
 
-/// Has all ranks but one enter a barrier of that kind, and returns those that leave it before the last one comes.
+/// Lets all ranks but one enter a barrier of that kind, and returns those that leave it before the last one comes.
 fn early_ones(role: &str, size: u32, last: u32) -> Vec<u32> {
     let mut ranks = Ranks::start(role, size);
     assert_eq!(ranks.hear(), vec!["ready"; size as usize]);
@@ -193,7 +193,7 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
 
 #[test]
 fn a_barrier_with_a_round_too_few_is_found_out() {
-    // Of the ranks above the last one those at a distance of 4 or more hear of it in the third round alone.
+    // Of the ranks above the last one, those at a distance of 4 or more hear of it only in the third round.
     assert_eq!(early_ones("short barrier", 8, 0), [4, 5, 6, 7]);
 }
 
@@ -205,7 +205,7 @@ fn waits_in_barriers() {
     tell("through");
 }
 
-/// The same with a barrier of the test's own that lacks the last round.
+/// The same with a barrier of the test's own that leaves the last round out.
 fn waits_in_short_barriers() {
     let mut job = Job::from_environment().expect("a launcher");
     let mut bundle = Bundle::new(&Node::new().expect("a node")).expect("a bundle");
@@ -221,7 +221,7 @@ fn waits_in_short_barriers() {
         bundle.poll_until(|_| come.get() >> round & 1 == 1);
     }
     tell("through");
-    // Not gone before all are through: what it sent must arrive.
+    // It must not end before all are through, because its messages must arrive.
     job.barrier(&mut bundle).expect("all come");
 }
 
@@ -236,14 +236,14 @@ fn a_barrier_takes_one_message_a_round_and_one_sleep_of_those_that_wait() {
             for rank in (0..size).filter(|&rank| rank != last) {
                 ranks.0[rank as usize].say("enter");
             }
-            // They fall asleep.
+            // Gives them time to fall asleep.
             std::thread::sleep(Duration::from_millis(20));
             ranks.0[last as usize].say("enter");
             for (rank, said) in ranks.hear().into_iter().enumerate() {
                 let (messages, sleeps) = said.split_once(' ').expect("two numbers");
                 assert_eq!(messages.parse(), Ok(rounds), "messages of rank {rank} of {size}");
                 let sleeps: u64 = sleeps.parse().expect("a number");
-                // The last one does not wait for the others to come.
+                // The last one does not wait for the others.
                 if rank as u32 != last {
                     least[rank] = least[rank].min(sleeps);
                 }
@@ -251,7 +251,7 @@ fn a_barrier_takes_one_message_a_round_and_one_sleep_of_those_that_wait() {
         }
         ranks.say("end");
         ranks.finish();
-        // A machine that does other things as well takes processors away: the least disturbed turn of each counts.
+        // A busy machine takes processors away, so the least disturbed turn of each rank counts.
         eprintln!("{size} ranks sleep so often: {least:?}");
         assert!(least.iter().all(|&sleeps| sleeps <= 1), "{size} ranks sleep so often: {least:?}");
     }
@@ -259,7 +259,7 @@ fn a_barrier_takes_one_message_a_round_and_one_sleep_of_those_that_wait() {
 
 fn counts() {
     let (mut job, mut bundle, _) = joined();
-    // Sets up the sessions.
+    // Sets up the sessions first.
     job.barrier(&mut bundle).expect("all come");
     loop {
         tell("ready");
@@ -302,11 +302,11 @@ fn out_of_step() {
         Err(JobError::OutOfStep { rank }) => tell(format_args!("out of step with rank {rank}")),
         other => tell(format_args!("{other:?}")),
     }
-    // Its neighbours hear it from its messages: it stays until they have.
+    // Its neighbours learn it from its messages, so it stays until they have.
     job.exchange(b"").expect("all come");
 }
 
-/// What makes processes of one host talk as between hosts, by the loopback interface.
+/// Makes processes of one host talk as between hosts, through the loopback interface.
 const OVER_UDP: [(&str, &str); 2] = [("WEFT_ADDR", "127.0.0.1"), ("WEFT_LOCAL", "off")];
 
 #[test]
@@ -339,7 +339,7 @@ fn a_killed_rank_is_noticed_by_all_others_in_time() {
     }
 }
 
-/// The suspicion time, a time-out of retransmission, and what a machine may take that does other things as well.
+/// Covers the suspicion time, a retransmission timeout, and the delays of a busy machine.
 const NOTICED: Duration = Duration::from_secs(10);
 
 fn all_notice_a_death(size: usize, victim: usize, environment: &[(&str, &str)]) {
@@ -385,7 +385,7 @@ fn forker() {
         nix::unistd::ForkResult::Child => {
             let fails = |done: Result<(), JobError>| matches!(done, Err(JobError::Forked));
             let all_fail = fails(job.barrier(&mut bundle)) && fails(job.exchange(b"").map(drop)) && fails(job.leave());
-            // SAFETY: nothing of the parent's is undone at this exit.
+            // SAFETY: nothing of the parent's is undone by this exit.
             unsafe { nix::libc::_exit(if all_fail { 0 } else { 1 }) }
         }
         nix::unistd::ForkResult::Parent { child } => {
@@ -414,7 +414,7 @@ fn what_the_environment_says_wrongly_is_told_with_the_way_out() {
         assert!(said.contains(says) && said.contains("unset"), "{environment:?}: {said}");
         rank.finish();
     }
-    // There may be no such library here.
+    // This machine may have no such library.
     let rank = Rank::with("errors", &[("PMIX_NAMESPACE", "nobody"), ("PMIX_RANK", "0")]);
     let said = rank.hear();
     assert!(said.contains("PMIx_Init: ") || said.contains("cannot load libpmix.so.2: "), "{said}");

@@ -1,4 +1,4 @@
-//! A launcher for tests: this very program in another role, as several ranks, which talk with the test in lines.
+//! A launcher for tests: starts this very program in another role, as several ranks, which exchange lines with the test.
 //!
 //! It speaks the messages of `weft_wire::job` in its own simple way: a thread for each rank.
 
@@ -15,17 +15,17 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use weft_wire::job::{push_gift, Head, Socket, HEAD_BYTES, JOB, RANK, SIZE};
 
-/// How long anything may take that takes milliseconds on a quiet machine.
+/// A time limit for things that take milliseconds on a quiet machine.
 pub const BOUND: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "WEFT_TEST_ROLE";
-/// Begins each line that is for the test; the harness writes others.
+/// Begins each line that is meant for the test; the harness writes others.
 const MARK: &str = "@ ";
 
 /// A job of this program.
 pub struct Ranks(pub Vec<Rank>);
 
-/// One of its processes, which ends with this.
+/// One of its processes. Dropping this ends it.
 pub struct Rank {
     pub child: Child,
     orders: ChildStdin,
@@ -38,7 +38,7 @@ impl Ranks {
         Ranks::start_in(role, size, &[])
     }
 
-    /// The same, with this in their environment.
+    /// Starts ranks with these variables in their environment.
     pub fn start_in(role: &str, size: u32, environment: &[(&str, &str)]) -> Ranks {
         let gathering = Arc::new(Gathering::new(size));
         Ranks((0..size).map(|rank| Rank::start(role, rank, &gathering, environment)).collect())
@@ -49,12 +49,12 @@ impl Ranks {
         self.0.iter_mut().for_each(|rank| rank.say(line));
     }
 
-    /// What each says next.
+    /// Each rank's next line.
     pub fn hear(&self) -> Vec<String> {
         self.0.iter().map(Rank::hear).collect()
     }
 
-    /// Waits until all have ended well.
+    /// Waits until all have exited with success.
     pub fn finish(self) {
         for rank in self.0 {
             rank.finish();
@@ -70,7 +70,7 @@ impl Rank {
         let mut command = command(role);
         command.envs(environment.iter().copied());
         command.env(JOB, socket.to_string()).env(RANK, rank.to_string()).env(SIZE, gathering.size().to_string());
-        // One at a time: another rank must not inherit it.
+        // One at a time: another rank must not inherit the descriptor.
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
         fcntl_setfd(&theirs, FdFlags::empty()).expect("it is open");
@@ -87,7 +87,7 @@ impl Rank {
         Rank::of(command(role).env_remove(JOB))
     }
 
-    /// A process with this in its environment.
+    /// A process with these variables in its environment.
     pub fn with(role: &str, environment: &[(&str, &str)]) -> Rank {
         Rank::of(command(role).envs(environment.iter().copied()))
     }
@@ -104,7 +104,7 @@ impl Rank {
     }
 
     pub fn say(&mut self, line: &str) {
-        // It may have been killed.
+        // The process may have been killed.
         let _ = writeln!(self.orders, "{line}");
     }
 
@@ -112,7 +112,7 @@ impl Rank {
         self.lines.recv_timeout(BOUND).expect("it says something")
     }
 
-    /// What it says within this time.
+    /// Its next line, if it comes within this time.
     pub fn hear_within(&self, most: Duration) -> Option<String> {
         self.lines.recv_timeout(most).ok()
     }
@@ -136,7 +136,7 @@ fn command(role: &str) -> Command {
     command
 }
 
-/// What the ranks give, round by round.
+/// The contributions of the ranks, round by round.
 struct Gathering {
     gifts: Mutex<Vec<Vec<u8>>>,
     all_came: Barrier,
@@ -188,7 +188,7 @@ pub fn order() -> Option<String> {
     (read > 0).then(|| line.trim().to_owned())
 }
 
-/// Plays the role that this process was started for, if it was.
+/// Plays the role that this process was started for, if there is one.
 pub fn play(roles: &[(&str, fn())]) {
     let Some(role) = std::env::var_os(ROLE) else { return };
     set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux");
