@@ -1,5 +1,6 @@
-//! What `tests/c/count.c` does, in Rust: the difference of the two counts is what C costs. `count_rust COUNT requests` sends requests with
-//! their replies between two bundles of one thread and polls before each 16th, as libweft does; `count_rust COUNT polls` polls in vain.
+//! The Rust counterpart of `tests/c/count.c`: the difference of the two instruction counts is the cost of C. `count_rust COUNT requests`
+//! sends requests and replies between two bundles of one thread, and polls before each 16th, as libweft does. `count_rust COUNT polls`
+//! polls in vain.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 if answered % 16 == 0 {
                     client.poll();
                 }
-                // The compiler is not to know how many arguments there are: it does not in C either.
+                // The compiler must not know how many arguments there are, as in C.
                 client.try_request(here, 0, 1, black_box(&[1, 2, 3, 4][..]), b"")?;
                 while answers.get() == answered {
                     server.poll();

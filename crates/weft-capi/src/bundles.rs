@@ -1,4 +1,4 @@
-//! The bundles of C, sequential and parallel, and how a call gets at one.
+//! The bundles of C, sequential and parallel, and how a call gets access to one.
 
 use crate::handle::{Handle, Kind, Place, Table};
 use crate::turns::{First, NoTurn, Turns};
@@ -15,13 +15,13 @@ pub static BUNDLES: Table<State> = Table::new(Kind::Bundle);
 /// A place for a bundle.
 #[derive(Default)]
 pub struct State {
-    /// Several threads may use it at once.
+    /// Whether several threads may use it at once.
     is_parallel: AtomicBool,
     /// A sequential bundle.
     own: Turns<Option<Own>>,
-    /// The handle of a parallel bundle that threads copy theirs from.
+    /// The handle of a parallel bundle, which each thread copies.
     shared: Mutex<Option<SharedBundle>>,
-    /// It was made by Active Messages, and ends with them.
+    /// Whether Active Messages made it, and so frees it with them.
     pub is_of_am: AtomicBool,
     /// The process that made it.
     life: Mutex<Option<Life>>,
@@ -38,17 +38,18 @@ pub struct Own {
     pub requests: u32,
 }
 
-/// One request of so many polls. Between hosts a poll sends what waits for company, so if each request polled, each would be a packet.
+/// One request in so many polls. Between hosts a poll sends the packet that waits for more messages, so if each request polled, each would
+/// be a packet of its own.
 const REQUESTS_A_POLL: u32 = 16;
 
-/// Counts a request. True if it is the turn of this one to poll.
+/// Counts a request. True if it is this one's turn to poll.
 #[inline(always)]
 pub fn polls(requests: &mut u32) -> bool {
     *requests = requests.wrapping_add(1);
     *requests % REQUESTS_A_POLL == 0
 }
 
-/// Why a call does not get a bundle or an endpoint.
+/// Why a call cannot use a bundle or an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotHere {
     /// The handle is of no object, or not of this kind.
@@ -82,7 +83,7 @@ pub enum Use<'a> {
     Shared(&'a SharedBundle),
 }
 
-/// The same call of either kind.
+/// Makes the same call for either kind.
 #[macro_export]
 macro_rules! of_either {
     ($used:expr, $bundle:ident => $call:expr) => {
@@ -93,8 +94,8 @@ macro_rules! of_either {
     };
 }
 
-/// The same call of either kind, with the lock of a parallel bundle held around it. What is locked beside a bundle is locked inside: its
-/// handlers lock it with the bundle's lock held.
+/// Makes the same call for either kind, holding the lock of a parallel bundle. Any other lock must be taken inside of it, because handlers
+/// take theirs while the bundle's is held.
 #[macro_export]
 macro_rules! of_either_held {
     ($used:expr, $bundle:ident => $call:expr) => {
@@ -109,15 +110,15 @@ macro_rules! of_either_held {
     };
 }
 
-/// A place of a thread's list.
+/// A slot of a thread's list.
 type Known = Option<(Handle, Rc<Mine>)>;
 
 thread_local! {
-    /// This thread's handles of parallel bundles, by their places: a `SharedBundle` is of one thread.
+    /// This thread's handles of parallel bundles, by slot, because a `SharedBundle` belongs to one thread.
     static MINE: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A parallel bundle as one thread has it.
+/// A parallel bundle, as used by one thread.
 pub struct Mine {
     pub bundle: SharedBundle,
     pub life: Life,
@@ -137,7 +138,7 @@ pub fn make(node: &Node, settings: Settings, is_parallel: bool) -> Result<Option
     if is_parallel {
         *place.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(bundle.into());
     } else {
-        // Nobody else has the handle. A thread that tries an old one goes away soon.
+        // Nobody else has the handle. A thread that tries an old one leaves soon.
         let mut turn = loop {
             match place.own.enter() {
                 Ok(turn) => break turn,
@@ -214,7 +215,7 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
     let bundle = shared.as_ref().ok_or(NotHere::Stale)?.clone();
     drop(shared);
     let new = Rc::new(Mine { bundle, life: Life::current(), requests: Cell::new(0) });
-    // A thread that ends has no list: the handle is for this call alone.
+    // A thread that is ending has no list, so the handle serves this call alone.
     let old = MINE.try_with(|mine| {
         let mut mine = mine.borrow_mut();
         if mine.len() <= handle.index() {
@@ -227,7 +228,7 @@ fn first_use(place: &'static Place<State>, handle: Handle) -> Result<Rc<Mine>, N
     Ok(new)
 }
 
-/// Takes the handles of bundles that were freed out of a thread's list. The caller drops them: the last handle ends its bundle.
+/// Removes the handles of freed bundles from a thread's list. The caller drops them: the last handle ends its bundle.
 fn take_ended(mine: &mut [Known]) -> Vec<Known> {
     let is_ended = |known: &Known| known.as_ref().is_some_and(|(handle, _)| BUNDLES.find(*handle).is_none());
     mine.iter_mut().filter(|known| is_ended(known)).map(Option::take).collect()
@@ -280,7 +281,7 @@ pub fn free(handle: Handle) -> Result<(), NotHere> {
         let waker = place.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shared = place.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mine = MINE.try_with(|mine| take_ended(&mut mine.borrow_mut()));
-        // Threads that wait in it come back and find that it is gone.
+        // Threads that wait in it return, and find that it is gone.
         if let Some(waker) = waker {
             waker.wake();
         }

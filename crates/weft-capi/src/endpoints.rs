@@ -1,4 +1,4 @@
-//! The endpoints of C: where each one lives now, and what C has said of it.
+//! The endpoints of C: the bundle that each one lives in, and the settings that C has made.
 
 use crate::bundles::{self, NotHere, Use, BUNDLES};
 use crate::handle::{Handle, Kind, Place, Table};
@@ -13,14 +13,14 @@ use weft::{Endpoint, Name, SendError};
 /// All endpoints of the process.
 pub static ENDPOINTS: Table<State> = Table::new(Kind::Endpoint);
 
-/// A place for an endpoint.
+/// The slot of an endpoint.
 #[derive(Default)]
 pub struct State {
     home: HomeCell,
-    /// What its handler runs for.
+    /// The message whose handler runs.
     pub desk: Desk,
     said: Mutex<Said>,
-    /// A thread moves it.
+    /// Whether a thread is moving it.
     is_moving: AtomicBool,
 }
 
@@ -32,15 +32,15 @@ pub struct Home {
     pub endpoint: Endpoint,
 }
 
-/// What C has said of an endpoint and may ask for.
+/// The settings of an endpoint that C has made, and may ask for.
 #[derive(Debug)]
 pub struct Said {
-    /// Its name. It keeps it wherever it moves.
+    /// Its name, which it keeps wherever it moves.
     pub name: Option<Name>,
     pub tag: u64,
-    /// Entries of the translation table that may be used.
+    /// Size of the translation table.
     pub table_size: u32,
-    /// The entries that are used. At most `table_size`.
+    /// The entries in use, below `table_size`.
     pub entries: BTreeMap<u32, (Name, u64)>,
     pub has_resources: bool,
     /// The numbers that have a handler.
@@ -49,11 +49,11 @@ pub struct Said {
     pub on_return: Option<ReturnHandler>,
     /// Address and length of the segment.
     pub segment: (usize, usize),
-    /// What cannot be sent comes back to handler 0 instead of an error code.
+    /// Requests that cannot be sent come back to handler 0, instead of failing with an error code.
     pub returns_misuse: bool,
 }
 
-/// The size of a translation table at first, and the least one.
+/// The initial size of a translation table, and the smallest.
 pub const TABLE_FIRST: u32 = 256;
 
 impl Default for Said {
@@ -72,7 +72,7 @@ impl Default for Said {
     }
 }
 
-/// A [`Home`] that one thread changes while others read it. Its version is odd while it changes.
+/// A [`Home`] that one thread changes while others read it. Its version is odd during a change.
 #[derive(Default)]
 struct HomeCell {
     version: AtomicU32,
@@ -95,7 +95,7 @@ impl HomeCell {
                 std::hint::spin_loop();
                 continue;
             }
-            // SAFETY: it is null or a place of the table of bundles, whose memory stays.
+            // SAFETY: it is null or a place of the table of bundles, whose memory is never freed.
             let bundle = unsafe { bundle.as_ref() }?;
             // SAFETY: `set` made it of an `Endpoint`, which is two words of 32 bits without padding.
             let endpoint = unsafe { std::mem::transmute::<u64, Endpoint>(endpoint) };
@@ -103,7 +103,7 @@ impl HomeCell {
         }
     }
 
-    /// The same without the bundle's handle, for calls that look at the endpoint's.
+    /// The same without the bundle's handle, for calls that need only the endpoint's.
     #[inline(always)]
     fn get_short(&self) -> Option<(&'static Place<bundles::State>, Endpoint)> {
         // Acquire: as in `get`.
@@ -120,7 +120,7 @@ impl HomeCell {
         Some((bundle, unsafe { std::mem::transmute::<u64, Endpoint>(endpoint) }))
     }
 
-    /// One thread at a time calls this.
+    /// Called by one thread at a time.
     fn set(&self, home: Home) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -135,23 +135,23 @@ impl HomeCell {
 }
 
 impl State {
-    /// Where the endpoint lives. `None` where there never was one.
+    /// The bundle that the endpoint lives in. `None` if there never was an endpoint.
     pub fn home(&self) -> Option<Home> {
         self.home.get()
     }
 
-    /// The same, if it does not move at this moment.
+    /// The same, unless the endpoint is moving.
     #[inline(always)]
     pub fn home_now(&self) -> Option<(&'static Place<bundles::State>, Endpoint)> {
         self.home.get_short()
     }
 
-    /// Whether a thread moves it now.
+    /// Whether a thread is moving it now.
     pub fn is_moving(&self) -> bool {
         self.is_moving.load(Ordering::Acquire)
     }
 
-    /// The endpoint's settings as C made them. No call of a bundle is made while this is held, but for those of its owner.
+    /// The endpoint's settings as C made them. While this is held, no call of a bundle is made, except by the bundle's owner.
     pub fn said(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,7 +186,7 @@ pub fn free(handle: Handle) -> Result<(), NotHere> {
         if !place.withdraw(handle) {
             return Err(NotHere::Stale);
         }
-        // It cannot fail but in a handler of a parallel bundle, which got no further than `with` of a sequential one.
+        // Fails only in a handler of a parallel bundle; for a sequential one `with` has failed already.
         let freed = of_either!(used, bundle => bundle.free(endpoint));
         match freed {
             Err(weft::Error::Send(SendError::InHandler)) => {
@@ -219,7 +219,7 @@ pub fn find_by(bundle: Handle, endpoint: Endpoint) -> Handle {
 
 /// Frees a bundle and its endpoints.
 pub fn free_bundle(bundle: Handle) -> Result<(), NotHere> {
-    // That it can be freed at all: none of its endpoints is lost to a handler that tries.
+    // Checks that the bundle can be freed at all, so that a handler that tries loses none of its endpoints.
     bundles::with(bundle, |_| ())?;
     for endpoint in of_bundle(bundle) {
         free(endpoint)?;
@@ -231,7 +231,7 @@ pub fn free_bundle(bundle: Handle) -> Result<(), NotHere> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotMoved {
     NotHere(NotHere),
-    /// It lives in another bundle than was said.
+    /// It lives in another bundle than the caller named.
     NotIn,
     /// The bundles are of different nodes.
     AnotherNode,
@@ -273,7 +273,7 @@ pub fn move_to(handle: Handle, from: Handle, to: Handle) -> Result<(), NotMoved>
     if from == to {
         return Ok(());
     }
-    // Before the endpoint is released: that the other bundle is free for a call.
+    // Before the endpoint is released, check that the other bundle can be used.
     bundles::with(to, |_| ())?;
     let released = bundles::with(from, |used| of_either!(used, bundle => bundle.release(home.endpoint)))?;
     let moving = released.map_err(|error| match error {

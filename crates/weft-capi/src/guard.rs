@@ -1,16 +1,16 @@
-//! The edge to C: panics end here, and what C passes becomes slices.
+//! The boundary to C: panics stop here, and C's pointers become slices.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Runs a call of C. A panic cannot go through C, so it ends here and the call returns `broken`. What the call used is as usable as after a
-/// panic in a handler of Rust.
+/// Runs a call of C. A panic must not unwind into C, so it stops here and the call returns `broken`. The objects that the call used are as
+/// usable as after a panic in a Rust handler.
 #[inline(always)]
 pub fn guard<R>(broken: R, call: impl FnOnce() -> R) -> R {
-    // What is left half done by a panic is behind locks that say so, or in a bundle, which stays usable.
+    // A panic leaves partial changes only behind locks, which are then poisoned, or in a bundle, which stays usable.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(broken)
 }
 
-/// The memory at an address of C. `None` if that is NULL and it is to have bytes, or if there cannot be so many.
+/// The memory at an address from C. `None` if that is NULL and `count` is not 0, or if `count` is impossible.
 ///
 /// # Safety
 /// If `address` is not NULL, `count` values are there, aligned, and nobody changes them before the call returns.
@@ -23,11 +23,11 @@ pub unsafe fn slice<'a, T>(address: *const T, count: usize) -> Option<&'a [T]> {
     if address.is_null() || !fits {
         return None;
     }
-    // SAFETY: it is not null; the caller says the rest.
+    // SAFETY: it is not null; the caller guarantees the rest.
     Some(unsafe { std::slice::from_raw_parts(address, count) })
 }
 
-/// Stores a result where C wants it. False if that is NULL.
+/// Stores a result at an address from C. False if that is NULL.
 ///
 /// # Safety
 /// If `place` is not NULL, there is room for a `T`.
@@ -36,7 +36,7 @@ pub unsafe fn store<T>(place: *mut T, value: T) -> bool {
     if place.is_null() || !place.is_aligned() {
         return false;
     }
-    // SAFETY: it is not null, and aligned; the caller says the rest.
+    // SAFETY: it is not null, and aligned; the caller guarantees the rest.
     unsafe { place.write(value) };
     true
 }

@@ -1,8 +1,8 @@
-//! Handles: what C has in place of pointers to objects of this library.
+//! Handles: C gets these numbers in place of pointers to this library's objects.
 //!
-//! A handle is a number that looks like a pointer: the kind of the object, how many objects had its place before, and the place. It is never
-//! dereferenced. A handle of an object that is gone, of another kind, or made up, is not the one that the place has now. The memory
-//! of places is never given back, so a look at one is safe at any time and takes no lock.
+//! A handle looks like a pointer, but is a number: the kind of the object, how many objects had its place before, and the index of the
+//! place. It is never dereferenced. A handle of a freed object, of another kind, or made up, differs from the one that its place holds now.
+//! The memory of places is never freed, so a lookup is safe at any time and takes no lock.
 
 use std::ffi::c_void;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ const KIND_BITS: u32 = 4;
 const LIFE_SHIFT: u32 = INDEX_BITS + KIND_BITS;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// The number of a place's first life. So handles are no addresses of this processor's, and one that is followed ends the program at once.
+/// The number of a place's first life. With it no handle is a valid address on this processor, so following one ends the program at once.
 const FIRST_LIFE: u64 = 1 << 40;
 
 /// The kinds of objects.
@@ -50,7 +50,7 @@ impl Handle {
         Handle(self.0.wrapping_add(1 << LIFE_SHIFT))
     }
 
-    /// What the place of a handle holds while there is no object: a number of another place, so that no handle that leads here is it.
+    /// The value of a place without an object: the number of another place, so no handle that leads here equals it.
     fn nobody(index: usize) -> u64 {
         (index ^ 1) as u64 & INDEX_MASK
     }
@@ -60,13 +60,13 @@ impl Handle {
         (self.0 & INDEX_MASK) as usize
     }
 
-    /// As C has it.
+    /// As a pointer for C.
     #[inline(always)]
     pub fn to_c<T>(self) -> *mut T {
         std::ptr::without_provenance_mut(self.0 as usize)
     }
 
-    /// From C, unchecked.
+    /// From a pointer of C, unchecked.
     #[inline(always)]
     pub fn from_c<T>(pointer: *const T) -> Handle {
         Handle(pointer.addr() as u64)
@@ -92,7 +92,7 @@ impl From<*mut c_void> for Handle {
 
 /// A place for an object.
 pub struct Place<T> {
-    /// The handle of the object that is here, or that of [nobody](Handle::nobody).
+    /// The handle of the object that is here, or [`nobody`](Handle::nobody)'s.
     handle: AtomicU64,
     object: T,
 }
@@ -112,12 +112,12 @@ impl<T> Place<T> {
         self.handle.load(Ordering::Acquire) == handle.0
     }
 
-    /// From now on the handle is good.
+    /// Makes the handle valid.
     pub fn publish(&self, handle: Handle) {
         self.handle.store(handle.0, Ordering::Release);
     }
 
-    /// From now on no handle is good here. False if this one was not: then another thread was faster.
+    /// Makes the handle invalid. False if it was not valid here: another thread was faster.
     pub fn withdraw(&self, handle: Handle) -> bool {
         self.handle
             .compare_exchange(handle.0, Handle::nobody(handle.index()), Ordering::AcqRel, Ordering::Relaxed)
@@ -139,18 +139,18 @@ const CHUNKS: usize = 1024;
 
 const _: () = assert!(CHUNK * CHUNKS == 1 << INDEX_BITS, "every index has a place");
 
-/// The places of all objects of one kind. They grow by chunks, which stay.
+/// The places of all objects of one kind. The table grows by chunks, which are never freed.
 pub struct Table<T: 'static> {
     kind: Kind,
-    /// Null, or a chunk, which stays.
+    /// Null, or a chunk that is never freed.
     chunks: [AtomicPtr<[Place<T>; CHUNK]>; CHUNKS],
     free: Mutex<Free>,
 }
 
 struct Free {
-    /// Places whose object is gone, and how many lives each has had.
+    /// Places whose object is gone, with the number of lives that each has had.
     places: Vec<(usize, u64)>,
-    /// Places that were never used begin here.
+    /// Places from here on were never used.
     fresh: usize,
 }
 
@@ -168,14 +168,14 @@ impl<T: Default> Table<T> {
         unsafe { chunk.as_ref() }
     }
 
-    /// The place that a handle says, whatever is there now.
+    /// The place that a handle names, whatever is there now.
     #[inline(always)]
     pub fn place(&'static self, handle: Handle) -> Option<&'static Place<T>> {
         let index = handle.index();
         Some(&self.chunk(index / CHUNK)?[index % CHUNK])
     }
 
-    /// The place of a handle's object. The object may be freed meanwhile by another thread.
+    /// The place of a handle's object. Another thread may free the object meanwhile.
     #[inline(always)]
     pub fn find(&'static self, handle: Handle) -> Option<&'static Place<T>> {
         self.place(handle).filter(|place| place.is(handle))
@@ -206,13 +206,13 @@ impl<T: Default> Table<T> {
         Some((&chunk[index % CHUNK], Handle::new(self.kind, life + 1, index)))
     }
 
-    /// Gives a place back whose object is gone. It must have been withdrawn, or never published.
+    /// Returns a place whose object is gone. Its handle must have been withdrawn, or never published.
     pub fn give_back(&'static self, handle: Handle) {
         let life = (handle.0 >> LIFE_SHIFT).wrapping_sub(FIRST_LIFE);
         self.free.lock().unwrap_or_else(PoisonError::into_inner).places.push((handle.index(), life));
     }
 
-    /// All objects of now.
+    /// All objects that exist now.
     pub fn all(&'static self) -> impl Iterator<Item = (Handle, &'static Place<T>)> {
         let places = (0..CHUNKS).map_while(|at| self.chunk(at)).flat_map(|chunk| chunk.iter());
         places.map(|place| (place.handle(), place)).filter(|(handle, _)| *handle != Handle::NULL)

@@ -1,7 +1,7 @@
-//! Calling C's handlers with exactly as many arguments as were sent.
+//! Calls C handlers with exactly as many arguments as were sent.
 //!
-//! C's type for all handlers says nothing of their parameters. A handler that takes fewer than were sent is called correctly all the same, by
-//! the calling conventions of the processors that Linux runs on; that is what programs of Active Messages rely on.
+//! C's one type for all handlers does not tell their parameters. A handler that takes fewer parameters than were sent is still called
+//! correctly, by the calling conventions of the processors that Linux runs on. Programs of Active Messages rely on that.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,13 +17,13 @@ macro_rules! int {
     };
 }
 
-/// Calls a handler with parameters of these kinds and the arguments of these indexes behind them.
+/// Calls a handler with parameters of these kinds, followed by the arguments of these indexes.
 macro_rules! exact {
     ($handler:ident, ($($kind:ty),*), ($($lead:ident),*), $args:ident, $($i:literal)*) => {{
         type Exact = unsafe extern "C" fn($($kind,)* $(int!($i)),*);
-        // SAFETY: both are pointers to functions, and the caller says that the handler takes these parameters.
+        // SAFETY: both are pointers to functions, and the caller guarantees that the handler takes these parameters.
         let handler = unsafe { std::mem::transmute::<Handler, Exact>($handler) };
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's guarantee.
         unsafe { handler($($lead,)* $($args[$i] as c_int),*) }
     }};
 }
@@ -44,7 +44,7 @@ macro_rules! few {
     };
 }
 
-/// The same for more arguments, out of the way of handlers with few: those need fewer registers.
+/// The same for more arguments. In a function of its own, because handlers with few arguments need fewer registers.
 macro_rules! many {
     ($handler:ident, $kinds:tt, $leads:tt, $args:ident) => {
         match $args.len() {
@@ -69,7 +69,7 @@ macro_rules! many {
 /// It is a handler of C that takes a token and numbers.
 #[inline(always)]
 pub unsafe fn short(handler: Handler, token: *mut c_void, args: &[u32]) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's guarantee.
     few!(handler, (*mut c_void), (token), args, unsafe { short_of_many(handler, token, args) })
 }
 
@@ -88,7 +88,7 @@ unsafe fn short_of_many(handler: Handler, token: *mut c_void, args: &[u32]) {
 /// It is a handler of C that takes a token, a buffer, its length and numbers.
 #[inline(always)]
 pub unsafe fn with_buffer(handler: Handler, token: *mut c_void, buffer: *mut c_void, bytes: usize, args: &[u32]) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's guarantee.
     few!(handler, (*mut c_void, *mut c_void, usize), (token, buffer, bytes), args, unsafe {
         with_buffer_of_many(handler, token, buffer, bytes, args)
     })

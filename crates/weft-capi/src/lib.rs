@@ -1,14 +1,13 @@
-//! libweft: weft for programs in C and C++, and Active Messages II. `docs/c.md` and `docs/am2.md` say how they are used.
+//! libweft: weft and Active Messages II for programs in C and C++. `docs/c.md` and `docs/am2.md` explain their use.
 //!
-//! The library holds no logic of its own that belongs to messages: it turns what C passes into calls of the crate `weft` and back. What is
-//! here is what C needs beside that: handles that are recognised without following them (`handle.rs`), a lock that a sequential bundle does not
-//! notice (`turns.rs`), tokens of messages (`running.rs`), calls with exactly as many arguments as were sent (`invoke.rs`).
-//! A panic ends in `guard.rs`.
+//! The library contains no messaging logic: it turns calls of C into calls of the crate `weft`. Beyond that it has what only C needs:
+//! handles that are checked without being followed (`handle.rs`), a lock that costs a sequential bundle almost nothing (`turns.rs`), tokens
+//! of messages (`running.rs`), and calls with exactly as many arguments as were sent (`invoke.rs`). Panics stop in `guard.rs`.
 //!
 //! # Promises
 //!
-//! What C passes is checked as far as it can be: handles, tokens, numbers, lengths, NULLs. The rest is the program's promise, and notes
-//! on unsafe blocks name it:
+//! Arguments from C are checked as far as possible: handles, tokens, numbers, lengths, NULLs. The rest is the program's promise, and notes
+//! on unsafe blocks refer to it:
 //!
 //! - *The program's promise*: a pointer that is not NULL points to as much memory as the header says, and nobody changes it during the call.
 //!   A handler takes the parameters that the header says for it, and does not leave by an exception or by `longjmp`.

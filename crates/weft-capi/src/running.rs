@@ -1,7 +1,7 @@
-//! The message whose handler runs: what the token means that C's handlers get.
+//! The message whose handler runs, and the token by which C's handler names it.
 //!
-//! The handlers of an endpoint run one at a time, so each endpoint has one place for it. A token is good in the thread that runs the handler
-//! and until the handler returns. What it says is looked up in that place and never dereferenced.
+//! An endpoint runs one handler at a time, so it has one place for that message. A token is valid in the thread that runs the handler,
+//! until the handler returns. It is compared with that place and never dereferenced.
 
 use crate::handle::{Handle, Kind};
 use std::ffi::{c_int, c_void};
@@ -24,24 +24,24 @@ pub struct Back<'r> {
     pub returned: &'r Returned,
     /// Why, as Active Messages number it.
     pub status: c_int,
-    /// It never left: the call that sent it was wrong. Its reason says nothing.
+    /// Whether it never left, because the call that sent it was wrong. Then its reason means nothing.
     pub is_misuse: bool,
 }
 
-/// Where an endpoint notes it.
+/// An endpoint's place for the message whose handler runs.
 #[derive(Debug, Default)]
 pub struct Desk {
     /// The thread that runs a handler, or 0.
     thread: AtomicUsize,
-    /// The token of now. Changes with each message.
+    /// The current token, which changes with each message.
     token: AtomicU64,
-    /// The message, or else what came back: on that thread's stack.
+    /// The message, or the one that came back, on that thread's stack.
     message: AtomicPtr<c_void>,
     back: AtomicPtr<c_void>,
 }
 
 impl Desk {
-    /// The endpoint of this place is new.
+    /// Prepares the place for a new endpoint.
     pub fn begin(&self, endpoint: usize) {
         let old = Handle::from_bits(self.token.load(Ordering::Relaxed));
         if old == Handle::NULL {
@@ -49,7 +49,7 @@ impl Desk {
         }
     }
 
-    /// Runs a handler for a message, with a token. All stores are relaxed: no other thread reads what follows from them.
+    /// Runs a handler for a message, with a token. All stores are relaxed, because no other thread relies on them.
     #[inline(always)]
     pub fn run(&self, message: &mut Message<'_>, handler: impl FnOnce(*mut c_void)) {
         self.message.store(std::ptr::from_mut(message).cast(), Ordering::Relaxed);
@@ -72,14 +72,14 @@ impl Desk {
         self.thread.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a token is good in this thread.
+    /// Whether a token is valid in this thread.
     #[inline(always)]
     fn is_good(&self, token: Handle) -> bool {
         self.thread.load(Ordering::Relaxed) == this_thread() && self.token.load(Ordering::Relaxed) == token.to_bits()
     }
 
-    /// The message of a token. `None` if the token is not, or no longer, good in this thread, or is of none. It lives until the handler
-    /// that this thread is in returns, and nobody else uses it while the handler, which is C, makes a call.
+    /// The message of a token. `None` if the token is not valid in this thread, or no longer, or belongs to no message. The message lives
+    /// until this thread's handler returns, and nothing else uses it while the handler, which is C, makes a call.
     #[inline(always)]
     pub fn message(&self, token: Handle) -> Option<NonNull<Message<'_>>> {
         match self.is_good(token) {
@@ -88,7 +88,7 @@ impl Desk {
         }
     }
 
-    /// Runs a call of a handler on what its token means. `None` if the token is not, or no longer, good in this thread.
+    /// Runs a handler's call on the message of its token. `None` if the token is not valid in this thread, or no longer.
     pub fn with<R>(&self, token: Handle, call: impl FnOnce(Running<'_, '_>) -> R) -> Option<R> {
         if !self.is_good(token) {
             return None;

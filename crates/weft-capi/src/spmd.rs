@@ -1,4 +1,4 @@
-//! Jobs as `am_spmd.h` has them: the crate `weft-job` with an endpoint of Active Messages II.
+//! Jobs, by `am_spmd.h`: the crate `weft-job` with an endpoint of Active Messages II.
 
 use crate::am::{objects, system, table, Eb, En, Ep, ERR_BAD_ARG, ERR_NOT_INIT, ERR_NOT_SENT, ERR_RESOURCE, OK};
 use crate::bundles::{self, NotHere, Use};
@@ -14,17 +14,17 @@ use std::time::Duration;
 use weft::Key;
 use weft_job::{Ending, Job, JobError};
 
-/// The job of this process, between begin and end. Locked while a call of `am_spmd.h` runs: handlers that make such a call find it so.
+/// The job of this process, between begin and end. Locked during a call of `am_spmd.h`, so a handler that makes such a call fails.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 
-/// What handlers end the job by.
+/// Lets handlers end the job.
 static ENDING: Mutex<Option<Ending>> = Mutex::new(None);
 
 /// Rank and size, which handlers may ask for.
 static RANK: AtomicI32 = AtomicI32::new(-1);
 static SIZE: AtomicI32 = AtomicI32::new(-1);
 
-/// How long the end of a job waits for what was sent: somebody may never reply.
+/// How long the end of a job waits for sent messages to end: a peer may never reply.
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 
 struct Started {
@@ -63,13 +63,13 @@ thread_local! {
     static WHY: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call, and keeps the reason if it fails.
+/// Runs a call, and keeps its reason if it fails.
 fn told(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
     let broken = || Err(Failed(ERR_RESOURCE, "a fault of weft: it panicked".to_owned()));
     match guard(None, || Some(call())).unwrap_or_else(broken) {
         Ok(()) => OK,
         Err(Failed(code, why)) => {
-            // What a launcher says might have a NUL in it. In a thread that ends nobody asks why.
+            // A launcher's text may contain a NUL. A thread that is ending asks for no reason.
             _ = WHY.try_with(|kept| kept.replace(CString::new(why.replace('\0', " ")).unwrap_or_default()));
             code
         }
@@ -129,14 +129,14 @@ pub unsafe extern "C" fn am_spmd_begin(bundle: *mut *mut Eb, endpoint: *mut *mut
     })
 }
 
-/// Makes the bundle and the endpoint, and joins. The bundle is freed with Active Messages if that fails.
+/// Makes the bundle and the endpoint, and joins. If that fails, Active Messages free the bundle when they end.
 fn make(mut job: Job) -> Result<(Started, Handle), Failed> {
     let (mut bundle, mut endpoint, mut name) = (std::ptr::null_mut(), std::ptr::null_mut(), En::NONE);
-    // SAFETY: all of them are places of this function.
+    // SAFETY: all of them are variables of this function.
     ok(unsafe { objects::AM_AllocateBundle(objects::SEQUENTIAL, &mut bundle) }, "AM_AllocateBundle")?;
     // SAFETY: as above.
     ok(unsafe { objects::AM_AllocateEndpoint(bundle, &mut endpoint, &mut name) }, "AM_AllocateEndpoint")?;
-    // The key that it has so far is random, and nobody knows it.
+    // Its present key is random, and nobody knows it.
     let key = endpoints::with(
         Handle::from_c(endpoint),
         |used, endpoint, _| of_either!(used, bundle => bundle.key(endpoint)),
@@ -226,7 +226,7 @@ pub extern "C" fn am_spmd_end() -> c_int {
         let mut started = started()?;
         let now = started.as_mut().ok_or_else(not_begun)?;
         with_bundle!(now, job, bundle => job.barrier(bundle))?;
-        // From now on nobody asks but in handlers. What was asked is answered while its asker has its bundle, and the others theirs.
+        // From here on only handlers send requests. The wait lets each rank answer while the others still have their bundles.
         bundles::with(now.bundle, |used| match used {
             Use::Own(bundle) => Ok(bundle.drain_within(SETTLES_WITHIN)),
             Use::Shared(bundle) => bundle.drain_within(SETTLES_WITHIN),
@@ -251,7 +251,7 @@ pub extern "C" fn am_spmd_exit(status: c_int) -> ! {
     let job = guard(None, || started().ok()?.take()).map(|started| started.job);
     match job {
         Some(job) => job.exit(status),
-        // From a handler, or of no job.
+        // From a handler, or without a job.
         None => match ENDING.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(ending) => ending.exit(status),
             None => std::process::exit(status),

@@ -1,10 +1,10 @@
-//! A value that threads use one after the other, behind a lock that costs next to nothing while one thread uses it.
+//! A value that threads use one after the other, behind a lock that is nearly free while a single thread uses it.
 //!
-//! A sequential bundle belongs to no thread, but C has promised that one at a time uses it. The promise cannot be relied on, and a
-//! lock costs two locked operations for each call. So the lock begins as the first thread's own: that thread only notes that it
-//! is inside, with plain loads and stores. The first other thread ends that for good: it says so, has the kernel put a barrier into
-//! every running thread of the process, and looks whether the first one is inside. From then on it is a lock as usual. No thread
-//! ever waits: the promise is broken where one finds another inside, and it is told so.
+//! A sequential bundle belongs to no thread, but C promises that only one uses it at a time. The library must not rely on that promise, and
+//! an ordinary lock costs two locked operations in each call. So at first the lock belongs to the first thread, which merely notes that it
+//! is inside, with plain loads and stores. The first other thread ends that for good: it announces itself, has the kernel put a barrier
+//! into every running thread of the process, and checks whether the first thread is inside. From then on the lock is an ordinary one. No
+//! thread ever waits: a thread that finds another one inside gets an error, because the promise was broken.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -13,16 +13,16 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use weft_shm::barrier;
 use weft_shm::biased::this_thread;
 
-/// Why a thread does not get the value.
+/// Why a thread cannot use the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoTurn {
-    /// It has it already: a handler calls.
+    /// This thread is using it already: the call comes from a handler.
     InHandler,
     /// Another thread has it.
     Elsewhere,
 }
 
-/// In place of the first thread: all threads take the lock. No thread has this number.
+/// Stands in place of the first thread once all threads take the lock. No thread has this number.
 const SHARED: usize = 1;
 
 #[derive(Debug, Default)]
@@ -37,9 +37,9 @@ pub struct Turns<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a `Turn` or a `First` is the only way to the value, and there is one at a time: of who holds the lock, if the first thread is
-// not inside; or of the first thread without the lock, which every other thread makes sure of behind a barrier. What one thread did is
-// passed on by the lock or by `first_is_inside`.
+// SAFETY: the value is reached only through a `Turn` or a `First`, and only one exists at a time. A `Turn` holds the lock while the first
+// thread is not inside. A `First` exists without the lock; every other thread checks for it behind a barrier. The lock, or
+// `first_is_inside`, passes on what one thread did to the next.
 unsafe impl<T: Send> Sync for Turns<T> {}
 
 /// The use of the value by this thread, until it is dropped.
@@ -48,29 +48,29 @@ pub struct Turn<'a, T> {
     lock: Option<MutexGuard<'a, ()>>,
 }
 
-/// The same by the first thread, without the lock.
+/// The use of the value by the first thread, without the lock.
 pub struct First<'a, T>(&'a Turns<T>);
 
 impl<T> Turns<T> {
     /// Begins a use of the value by the first thread, outside of handlers. `None` otherwise: [`Turns::enter`] says why.
     #[inline(always)]
     pub fn enter_first(&self) -> Option<First<'_, T>> {
-        // Relaxed: a thread looks for itself, which only it has written. And a stale value is looked at again below.
+        // Relaxed: a thread looks for its own number, which only it has written. A stale value is checked again below.
         if self.first.load(Ordering::Relaxed) != this_thread() || self.first_is_inside.load(Ordering::Relaxed) {
             return None;
         }
         self.first_is_inside.store(true, Ordering::Relaxed);
         let turn = First(self);
-        // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
+        // The other thread's heavy barrier orders these two steps on this processor: either it sees that we are inside, or we see its mark.
         barrier::light();
-        // If not, the drop of `turn` says that nobody is inside.
+        // Otherwise dropping `turn` notes that nobody is inside.
         (self.first.load(Ordering::Relaxed) != SHARED).then_some(turn)
     }
 
     /// Begins a use of the value.
     pub fn enter(&self) -> Result<Turn<'_, T>, NoTurn> {
         let here = this_thread();
-        // Relaxed: a thread looks for itself, which only it has written.
+        // Relaxed: a thread looks for its own number, which only it has written.
         let is_first = self.first.load(Ordering::Relaxed) == here;
         if self.holder.load(Ordering::Relaxed) == here || (is_first && self.first_is_inside.load(Ordering::Relaxed)) {
             return Err(NoTurn::InHandler);
@@ -81,7 +81,7 @@ impl<T> Turns<T> {
         }
         let lock = match self.lock.try_lock() {
             Ok(lock) => lock,
-            // It guards no value of its own.
+            // The lock guards no value of its own.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(NoTurn::Elsewhere),
         };
@@ -92,14 +92,14 @@ impl<T> Turns<T> {
             return Ok(Turn { turns: self, lock: None });
         }
         if first != SHARED {
-            // Where there is no barrier, nobody has become the first thread.
+            // Without the kernel's barrier, no thread has become the first one.
             self.first.store(SHARED, Ordering::Relaxed);
             if first != 0 && !barrier::heavy_here() {
-                // It took effect when the first thread got its right.
+                // The barrier worked when the first thread became the owner, so it should not fail now.
                 std::process::abort();
             }
         }
-        // Acquire: pairs with the release at the end of the first thread's turn. It may be inside since before.
+        // Acquire: pairs with the release at the end of the first thread's turn, which may still be inside.
         if self.first_is_inside.load(Ordering::Acquire) {
             return Err(NoTurn::Elsewhere);
         }
@@ -113,7 +113,7 @@ impl<T> Deref for First<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: there is one turn at a time, as said above.
+        // SAFETY: there is one turn at a time, by the note on `Sync`.
         unsafe { &*self.0.value.get() }
     }
 }
@@ -121,7 +121,7 @@ impl<T> Deref for First<'_, T> {
 impl<T> DerefMut for First<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one turn at a time, as said above; and it is borrowed exclusively.
+        // SAFETY: there is one turn at a time, by the note on `Sync`; and it is borrowed exclusively.
         unsafe { &mut *self.0.value.get() }
     }
 }
@@ -129,7 +129,7 @@ impl<T> DerefMut for First<'_, T> {
 impl<T> Drop for First<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Pairs with the acquire of who finds nobody inside.
+        // Pairs with the acquire of a thread that finds nobody inside.
         self.0.first_is_inside.store(false, Ordering::Release);
     }
 }
@@ -139,7 +139,7 @@ impl<T> Deref for Turn<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: there is one `Turn` at a time, as said above.
+        // SAFETY: there is one `Turn` at a time, by the note on `Sync`.
         unsafe { &*self.turns.value.get() }
     }
 }
@@ -147,7 +147,7 @@ impl<T> Deref for Turn<'_, T> {
 impl<T> DerefMut for Turn<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one `Turn` at a time, as said above; and it is borrowed exclusively.
+        // SAFETY: there is one `Turn` at a time, by the note on `Sync`; and it is borrowed exclusively.
         unsafe { &mut *self.turns.value.get() }
     }
 }
@@ -156,9 +156,9 @@ impl<T> Drop for Turn<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         match self.lock.is_some() {
-            // The lock is dropped after this.
+            // The lock is released after this.
             true => self.turns.holder.store(0, Ordering::Relaxed),
-            // Pairs with the acquire of who finds nobody inside.
+            // Pairs with the acquire of a thread that finds nobody inside.
             false => self.turns.first_is_inside.store(false, Ordering::Release),
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Adds in a way that loses what two threads add at once. Returns how often it had a turn.
+    /// Adds in a way that loses an addition if two threads add at once. Returns how often it had a turn.
     fn add(turns: &Turns<u64>, times: u32) -> u64 {
         let mut added = 0;
         for _ in 0..times {

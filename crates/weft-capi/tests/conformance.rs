@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 use support::{crate_dir, program, run, run_well, Folder};
 
-/// Builds a program and runs its cases, which it names.
+/// Builds a program and runs the cases that it lists.
 fn run_cases(source: &str, at_least: usize) {
     let folder = Folder::new(source.trim_end_matches(".c"));
     let program = program(&folder, &crate_dir().join("tests/c").join(source));

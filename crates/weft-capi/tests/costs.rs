@@ -1,4 +1,4 @@
-//! What C costs: instructions over Rust, and locked operations of calls in a parallel bundle.
+//! The cost of C: instructions in addition to Rust's, and locked operations of calls in a parallel bundle.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{crate_dir, program, run_well, Folder, STRICT};
 /// Instructions that C may add to a poll. The goal of 40 is not reached: `docs/measurements/2026-11-29-capi.md`.
 const MORE_MOST: f64 = 62.0;
 
-/// The same for a request with its reply: a request, two polls, a reply, and two handlers that are run. 40 for each of them would be 240.
+/// The same for a request with its reply: a request, two polls, a reply, and two handlers. The goal of 40 for each of them would be 240.
 const ROUND_TRIP_MOST: f64 = 385.0;
 
 /// Instructions of a program for one of `what`, by callgrind.
@@ -27,11 +27,11 @@ fn instructions(program: &Path, what: &str) -> f64 {
         line.rsplit(' ').next().and_then(|sum| sum.parse().ok()).expect("a number")
     };
     let per_one = || count(11_000).saturating_sub(count(1_000)) as f64 / 10_000.0;
-    // Other threads of the process are counted, too: the least is the one that they disturbed least.
+    // Other threads of the process count too, so take the run that they disturbed least.
     (0..5).map(|_| per_one()).fold(f64::MAX, f64::min)
 }
 
-/// What is shipped, whatever these tests were built as.
+/// The shipped build, whatever profile these tests have.
 fn shipped(file: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this program");
     let path = test.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps").join("release").join(file);

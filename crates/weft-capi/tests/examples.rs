@@ -1,4 +1,4 @@
-//! The examples in C, built as a program of anybody's is, and run.
+//! The examples in C, built as any user's program is, and run.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn echo_answers_another_process() {
     let wrong = run(Command::new(&program).args(["nonsense", "hello"]));
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("weft1:"));
-    // The end of its input ends the server.
+    // The server ends at the end of its input.
     drop(server.stdin.take());
     assert!(server.wait().expect("the server ends").success());
 }

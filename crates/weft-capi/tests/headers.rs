@@ -1,5 +1,5 @@
-//! The headers are what the library has, in every C and C++ that they are for; the manual pages say what they say; and the library shows
-//! nothing else.
+//! The headers match the library and compile in every C and C++ that they are for; the manual pages match the headers; and the library
+//! exports nothing else.
 
 #[path = "support/header.rs"]
 mod header;
@@ -41,7 +41,7 @@ fn hold(path: &str, generated: &str) {
 fn weft_h_is_what_the_library_declares() {
     let files: Vec<String> = header::FILES.iter().map(|file| read(crate_dir().join("src/native").join(file))).collect();
     let generated = header::weft_h(&files);
-    // The generator found something of each kind.
+    // The generator found declarations of each kind.
     for part in [
         "#define WEFT_OK 0",
         "typedef struct weft_node weft_node;",
@@ -134,7 +134,7 @@ fn headers_are_clean_in_all_languages() {
         ] {
             let source = folder.path().join(format!("{name}.{suffix}"));
             let text = user(first, second);
-            // `use` is declared as a function of other parameters than a handler has: the macro casts it.
+            // `use` is declared with other parameters than a handler's: the macro casts it.
             std::fs::write(&source, text).expect("a source file");
             for (compiler, _) in compilers.iter().filter(|(_, is_there)| *is_there) {
                 for standard in standards {

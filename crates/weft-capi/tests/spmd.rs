@@ -79,7 +79,7 @@ fn one_rank_ends_all_with_its_status() {
     let folder = Folder::new("exit");
     let output = job(&folder, &crate_dir().join("tests/c/spmd.c"), 3, &["exit", "7"]);
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
-    // A process has a byte for its status. What failed is not to look as if it had not.
+    // An exit status has only a byte. A failure must not turn into 0.
     let output = job(&folder, &crate_dir().join("tests/c/spmd.c"), 3, &["exit", "256"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }

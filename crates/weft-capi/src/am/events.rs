@@ -14,7 +14,7 @@ const NOT_EMPTY: u32 = 1;
 pub extern "C" fn AM_Poll(bundle: *mut Eb) -> c_int {
     guard(ERR_RESOURCE, || {
         let handle = Handle::from_c(bundle);
-        // What is usual: the first thread of a sequential bundle, outside of handlers.
+        // The fast path: the first thread of a sequential bundle, outside of handlers.
         if let Some((place, mut turn)) = BUNDLES.place(handle).and_then(|place| Some((place, place.own_first()?))) {
             let polled = turn.as_mut().filter(|_| place.is(handle)).map(|own| own.bundle.try_poll());
             if let Some(Ok(_)) = polled {
@@ -63,11 +63,11 @@ pub extern "C" fn AM_SetEventMask(bundle: *mut Eb, mask: c_int) -> c_int {
     })
 }
 
-/// Waits for a message, and polls. Handlers have run when it returns. With the mask AM_NOEVENTS it returns at once.
+/// Waits for a message, and polls. The handlers have run when it returns. With the mask AM_NOEVENTS it returns at once.
 fn wait(handle: Handle) -> Result<(), c_int> {
     let place = BUNDLES.find(handle).ok_or_else(stale)?;
     if place.mask.load(Ordering::Relaxed) == NO_EVENTS {
-        // A handler is told all the same that it may not wait.
+        // A handler still gets the error that it may not wait.
         return bundles::with(handle, |used| match used {
             Use::Own(_) => Ok(()),
             Use::Shared(shared) => shared.hold().map(drop),

@@ -1,4 +1,4 @@
-//! Handler tables, and how a handler of C is run for a message.
+//! Handler tables, and how a C handler is run for a message.
 
 use super::long::MEDIUM_WITHOUT_BYTES;
 use super::{answer, not_done, not_here, returned, Ep, ERR_BAD_ARG, ERR_RESOURCE};
@@ -14,7 +14,7 @@ use weft::Placed;
 
 const HANDLERS: c_int = 256;
 
-/// Sets a handler in place of another one. Handler 0 gets what comes back.
+/// Sets a handler, or replaces one. Handler 0 gets the messages that come back.
 fn set(endpoint: Handle, number: u8, handler: Handler) -> Result<(), c_int> {
     if number == 0 {
         // SAFETY: both are pointers to functions; by the program's promise handler 0 takes what a `ReturnHandler` takes.
@@ -104,7 +104,7 @@ fn long(place: &Place<endpoints::State>, handler: Handler, token: *mut c_void, a
     let mut nothing = [0u64; 1];
     let buffer: *mut c_void = match placed.offset {
         MEDIUM_WITHOUT_BYTES => nothing.as_mut_ptr().cast(),
-        // The bytes were placed within the segment; where there are none the handler gets a pointer that it does not follow.
+        // The bytes lie within the segment. Without bytes the pointer is one that the handler must not follow.
         offset => {
             let start = place.said().segment.0;
             std::ptr::with_exposed_provenance_mut(start.wrapping_add(offset as usize))
@@ -114,18 +114,19 @@ fn long(place: &Place<endpoints::State>, handler: Handler, token: *mut c_void, a
     unsafe { invoke::with_buffer(handler, token, buffer, placed.len as usize, args) }
 }
 
-/// Payloads of so many bytes and less are copied to the stack.
+/// Payloads of at most so many bytes are copied to the stack.
 const FEW: usize = 256;
 
-/// Words that a payload is copied to: it is to be aligned.
+/// Words that a payload is copied to, for its alignment.
 type Buffer = Box<[u64; super::MEDIUM_MOST / 8]>;
 
 thread_local! {
-    /// Where longer payloads are copied to, unless a handler that polls another bundle has it.
+    /// The buffer for longer payloads, unless a handler that polls another bundle is using it.
     static SPARE: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
-/// Calls a handler of medium messages. AM-II lets it write into the buffer, which may be memory of the peer: so it gets a copy.
+/// Calls a handler of medium messages with a copy of the payload: AM-II lets the handler write into its buffer, and the original may be the
+/// peer's memory.
 #[inline(never)]
 fn medium(handler: Handler, token: *mut c_void, args: &[u32], payload: &[u8]) {
     let call = |buffer: &mut [u64]| {
@@ -139,10 +140,10 @@ fn medium(handler: Handler, token: *mut c_void, args: &[u32], payload: &[u8]) {
         return call(&mut [0; FEW / 8]);
     }
     if payload.len() > super::MEDIUM_MOST {
-        // No message of weft's is longer.
+        // No message of weft is longer.
         return;
     }
-    // A thread that ends has none, and keeps none.
+    // A thread that is ending has no buffer, and keeps none.
     let spare = SPARE.try_with(Cell::take).ok().flatten();
     let mut buffer = spare.unwrap_or_else(|| Box::new([0; super::MEDIUM_MOST / 8]));
     call(&mut buffer[..]);

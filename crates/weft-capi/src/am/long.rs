@@ -15,11 +15,11 @@ use weft::am::{Get, Long};
 use weft::memory::Window;
 use weft::{Contents, Endpoint, Error, SendError};
 
-/// Most bytes of a long message: `AM_MaxLong()`.
+/// The most bytes of a long message: `AM_MaxLong()`.
 const LONG_MOST: usize = 0x4000_0000;
 
-/// The offset of a long message that stands for a medium one without bytes: a short message has no buffer, and nothing else tells the two
-/// apart. No byte of a segment lies there.
+/// The offset of a long message that stands for a medium one without bytes. A short message has no buffer for its handler, and the two
+/// could not be told apart otherwise. No byte of a segment has this offset.
 pub const MEDIUM_WITHOUT_BYTES: u64 = u64::MAX;
 
 /// # Safety
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn am_request_xfer(
     })
 }
 
-/// The contents of a call that places them at an offset.
+/// The contents of a call that places them at an offset of a segment.
 ///
 /// # Safety
 /// The program's promise.
@@ -89,8 +89,8 @@ unsafe fn long_contents<'a>(source: *const c_void, bytes: usize, offset: usize) 
     unsafe { slice(source.cast::<u8>(), bytes) }.ok_or(ERR_BAD_ARG)
 }
 
-/// Polls, and sends a long request. Blocks until there is room, unless it is asynchronous. The contents are copied: the program may use
-/// them again when this returns.
+/// Polls, and sends a long request. Blocks until there is room, unless it is asynchronous. Copies the contents, so the program may reuse
+/// its buffer when this returns.
 pub fn request(handle: Handle, to: u32, long: Long<'_>, contents: &[u8], is_async: bool) -> Result<(), c_int> {
     let mut kept = Some(Contents::from(contents.to_vec()));
     let sent = insist(handle, |used, own| {
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn am_get_xfer(
     })
 }
 
-/// Makes a call, and makes it again if the endpoint moved before the call came to its bundle.
+/// Makes a call, and repeats it if the endpoint moved before the call reached its bundle.
 fn insist(
     handle: Handle,
     mut call: impl FnMut(Use<'_>, Endpoint) -> Result<(), SendError>,

@@ -23,7 +23,7 @@ pub const ERR_RESOURCE: c_int = 3;
 pub const ERR_NOT_SENT: c_int = 4;
 pub const ERR_IN_USE: c_int = 5;
 
-/// A tag that no message carries which is to be delivered, and one that admits all.
+/// A tag that no delivered message carries, and one that admits all.
 pub const TAG_NONE: u64 = 0;
 pub const TAG_ALL: u64 = 1;
 
@@ -49,7 +49,7 @@ pub struct En {
 const _: () = assert!(size_of::<En>() == 40);
 
 impl En {
-    /// A place for one.
+    /// Space for one.
     pub const NONE: En = En { bytes: [0; 40] };
 
     fn new(name: &Name) -> En {
@@ -61,17 +61,17 @@ impl En {
     }
 }
 
-/// What C knows endpoints and bundles by.
+/// The types behind C's pointers to endpoints and bundles.
 pub enum Ep {}
 pub enum Eb {}
 
-/// The result of a call, as C gets it. A panic is told as a lack of resources: nothing of what was asked for is there.
+/// A call's result code for C. A panic counts as a lack of resources: the call has had no effect that C can see.
 #[inline(always)]
 fn answer(call: impl FnOnce() -> Result<(), c_int>) -> c_int {
     guard::guard(ERR_RESOURCE, || call().err().unwrap_or(OK))
 }
 
-/// The code for a handle that is of nothing.
+/// The code for a handle that belongs to no object.
 #[cold]
 fn stale() -> c_int {
     match system::is_open() {

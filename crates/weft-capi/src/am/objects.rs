@@ -1,4 +1,4 @@
-//! Bundles and endpoints: made, moved, freed; tags and segments.
+//! Bundles and endpoints: making, moving and freeing them; tags and segments.
 
 use super::{answer, not_done, not_here, not_moved, system, Eb, En, Ep, ERR_BAD_ARG, ERR_RESOURCE, TAG_ALL, TAG_NONE};
 use crate::bundles::{self, Use, BUNDLES};
@@ -65,9 +65,9 @@ pub unsafe extern "C" fn AM_AllocateEndpoint(bundle: *mut Eb, endpoint: *mut *mu
     })
 }
 
-/// Makes an endpoint with the tag AM_NONE. The key is random: nobody is to guess it before there is a tag.
+/// Makes an endpoint with the tag AM_NONE. Its key is random, so that nobody can guess it before there is a tag.
 fn make(used: Use<'_>) -> Result<(Endpoint, Name), Error> {
-    // Only messages, and those that came back, end a wait: what else happens is nothing that AM-II knows.
+    // Only messages, and those that came back, end a wait: AM-II knows no other events.
     let mask = EventMask { not_empty: true, returned: true, ..EventMask::NONE };
     of_either!(used, bundle => {
         let made = bundle.endpoint_with_random_key()?;
@@ -109,7 +109,7 @@ pub extern "C" fn AM_SetTag(endpoint: *mut Ep, tag: u64) -> c_int {
                 _ => Admission::OwnUser,
             };
             of_either_held!(used, bundle => {
-                // Between the two nobody is admitted that neither the old nor the new tag admits.
+                // Between the two changes, nobody is admitted whom neither the old nor the new tag admits.
                 if admission == Admission::OwnUser {
                     bundle.set_key(endpoint, Key(tag))?;
                 }

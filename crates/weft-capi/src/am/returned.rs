@@ -14,7 +14,7 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 
 use weft::{Certainty, Error, MessageKind, Reason, Returned, Transfer, MAX_ARGS};
 
-/// Why a message came back, as AM-II numbers it.
+/// The reasons of AM-II why a message came back, with its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Status {
@@ -63,7 +63,7 @@ fn opcode(returned: &Returned) -> c_int {
     }
 }
 
-/// What a program may ask about a message that came back: `am_returned_t`.
+/// The details of a message that came back: `am_returned_t`.
 #[repr(C)]
 pub struct Told {
     status: c_int,
@@ -80,7 +80,7 @@ pub struct Told {
     reason: *const c_char,
 }
 
-/// The handler of an endpoint that has none: says what happened, and ends the program.
+/// The handler of an endpoint that has none: reports the message, and ends the program.
 pub const DEFAULT: ReturnHandler = undeliverable;
 
 /// Sets handler 0.
@@ -105,8 +105,8 @@ fn run(place: &Place<endpoints::State>, handler: ReturnHandler, back: Back<'_>) 
     });
 }
 
-/// A request that is not sent because the call is wrong: it comes back to handler 0 if the program wants that, and else the call returns
-/// `code`. The handler runs as one for a message: with the bundle held.
+/// Handles a request that is not sent because the call is wrong. It comes back to handler 0 if the program asked for that; otherwise the
+/// call returns `code`. The handler runs with the bundle held, as for a message.
 #[cold]
 #[inline(never)]
 pub fn misused(endpoint: Handle, status: Status, code: c_int, what: Outgoing<'_>) -> Result<(), c_int> {
@@ -145,8 +145,8 @@ pub struct Outgoing<'a> {
     pub payload: &'a [u8],
 }
 
-/// Has requests come back to handler 0 that cannot be sent because the call is wrong, with EBADARGS or EBADENTRY, as the report says.
-/// Without it, which is the default, the call returns AM_ERR_BAD_ARG.
+/// Makes requests that cannot be sent because the call is wrong come back to handler 0, with EBADARGS or EBADENTRY, as the report says. By
+/// default the call returns AM_ERR_BAD_ARG instead.
 #[no_mangle]
 pub extern "C" fn am_set_returns_misuse(endpoint: *mut Ep, is_on: c_int) -> c_int {
     answer(|| {
@@ -168,7 +168,7 @@ extern "C" fn undeliverable(status: c_int, _opcode: c_int, token: *mut c_void) {
     std::process::abort();
 }
 
-/// A line for people.
+/// A line for the user.
 fn describe(back: &Back<'_>) -> String {
     let Returned { destination, kind, op, args, payload, reason, .. } = back.returned;
     let status = status_text(back.status).to_string_lossy();

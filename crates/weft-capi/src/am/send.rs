@@ -1,4 +1,4 @@
-//! Requests and replies, short and medium. The headers' macros and variadic functions end here.
+//! Requests and replies, short and medium. The macros and variadic functions of the headers call these.
 
 use super::long::{self, MEDIUM_WITHOUT_BYTES};
 use super::returned::{misused, Outgoing, Status};
@@ -80,13 +80,13 @@ pub unsafe extern "C" fn am_request_i(
     })
 }
 
-/// A request whose arguments are wrong. They are not passed on: nobody knows what they are.
+/// Handles a request whose arguments are wrong. They are not passed on, because they cannot be read.
 #[cold]
 pub fn bad_args(endpoint: *mut Ep, to: u32, handler: u8) -> Result<(), c_int> {
     misused(Handle::from_c(endpoint), Status::BadArgs, ERR_BAD_ARG, Outgoing { to, handler, args: &[], payload: &[] })
 }
 
-/// Sends a request. Each 16th polls first. Blocks until there is room, and polls meanwhile.
+/// Sends a request. Every 16th polls first. Blocks until there is room, and polls meanwhile.
 #[inline(always)]
 fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
     match request_first(handle, to, handler, args, payload) {
@@ -95,13 +95,13 @@ fn request(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -
     }
 }
 
-/// What is usual: the first thread of a sequential bundle asks outside of handlers, and there is room. False if not: then nothing was sent.
+/// The fast path: the first thread of a sequential bundle asks outside of handlers, and there is room. Otherwise false, with nothing sent.
 #[inline(always)]
 fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[u8]) -> bool {
     let Some(place) = ENDPOINTS.place(handle) else { return false };
     let Some((bundle, endpoint)) = place.home_now() else { return false };
     let Some(mut turn) = bundle.own_first() else { return false };
-    // A thread needs the turn to free or move the endpoint or its bundle, so both stay while this call has it.
+    // Freeing or moving the endpoint or its bundle takes the turn, so both stay while this call has it.
     let Some(own) = turn.as_mut().filter(|_| place.is(handle)) else { return false };
     if bundles::polls(&mut own.requests) && !poll(own) {
         return false;
@@ -109,7 +109,7 @@ fn request_first(handle: Handle, to: u32, handler: u8, args: &[u32], payload: &[
     own.bundle.try_request(endpoint, to, handler, args, payload).is_ok()
 }
 
-/// Out of the way of the requests that do not poll. False in a forked child.
+/// A function of its own, to keep it out of the path of requests that do not poll. False in a forked child.
 #[inline(never)]
 fn poll(own: &mut bundles::Own) -> bool {
     own.bundle.try_poll().is_ok()
@@ -162,7 +162,7 @@ fn request_shared(handle: Handle, home: Home, to: u32, handler: u8, args: &[u32]
     }
 }
 
-/// What becomes of a request that a bundle did not take. It is made again if the endpoint moved before it came to its bundle.
+/// Handles a request that a bundle did not take. It is repeated if the endpoint moved before it reached its bundle.
 #[cold]
 #[inline(never)]
 fn after_error(handle: Handle, home: Home, error: SendError, what: Outgoing<'_>) -> Result<(), c_int> {
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn am_reply_i(
 fn reply(token: *mut c_void, handler: u8, args: &[u32], payload: &[u8]) -> Result<(), c_int> {
     let handle = Handle::from(token);
     let Some(place) = ENDPOINTS.place(handle) else { return Err(ERR_BAD_ARG) };
-    // Inlined here, and not by a closure: a short reply has no payload to ask for.
+    // Inlined here and not in a closure: a short reply has no payload to check.
     let Some(mut message) = place.desk.message(handle) else {
         return with_running(token, |_, _| Err(ERR_RESOURCE))?;
     };
@@ -236,7 +236,7 @@ pub fn reply_error(error: NotReplied) -> c_int {
     match error {
         NotReplied::Refused(ReplyError::TooLarge) => ERR_BAD_ARG,
         NotReplied::Refused(ReplyError::Forked) => ERR_NOT_INIT,
-        // As if it had been sent to a peer that is gone by the time it comes there.
+        // The same as a reply to a peer that ends before it arrives.
         NotReplied::Refused(ReplyError::PeerLost) => ERR_NOT_SENT,
         NotReplied::NothingToReplyTo => ERR_RESOURCE,
     }

@@ -1,4 +1,4 @@
-//! Beginning and end, limits, version.
+//! AM_Init and AM_Terminate, limits, version.
 
 use super::{answer, not_done, not_here, ERR_BAD_ARG, ERR_NOT_INIT, OK};
 use crate::bundles::{self, NotHere, BUNDLES};
@@ -91,13 +91,13 @@ pub unsafe extern "C" fn AM_MaxSegLength(bytes: *mut usize) -> c_int {
     answer(|| unsafe { store(bytes, usize::MAX) }.then_some(()).ok_or(ERR_BAD_ARG))
 }
 
-/// The version of the library, which may be newer than the header's.
+/// The version of the library, which may be newer than the header.
 #[no_mangle]
 pub extern "C" fn am_version() -> *const c_char {
     super::VERSION.as_ptr()
 }
 
-/// What this library has, of what another one may lack.
+/// Features of this library that another one may lack.
 const FEATURES: [&CStr; 10] =
     [c"long", c"get", c"parallel", c"move", c"remap", c"returned", c"wait", c"tags", c"arguments=16", c"medium=65536"];
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn am_has(feature: *const c_char) -> c_int {
     })
 }
 
-/// Whether code of the library is as the header expects, by its AM_VERSION: AM_OK or AM_ERR_RESOURCE.
+/// Whether the library fits the header, by the header's AM_VERSION: AM_OK or AM_ERR_RESOURCE.
 #[no_mangle]
 pub extern "C" fn am_check_version(header: c_int) -> c_int {
     const INTERFACE: c_int = 1;

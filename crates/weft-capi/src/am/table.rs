@@ -8,12 +8,13 @@ use crate::of_either_held;
 use std::ffi::c_int;
 use weft::{Error, Key, Name};
 
-/// The index within a table. Without the handle's error it says which of the two is wrong.
+/// The index in a table. The error differs from that of a wrong handle.
 fn index_in(said: &Said, index: c_int) -> Result<u32, c_int> {
     u32::try_from(index).ok().filter(|index| *index < said.table_size).ok_or(ERR_BAD_ARG)
 }
 
-/// Changes an endpoint's table under the lock of its bundle, and what is said of it with it. `plan` says what is to be at which index.
+/// Changes an endpoint's table, and the settings that C has made for it, under the lock of its bundle. `plan` returns the index and its new
+/// entry.
 fn change(
     endpoint: *mut Ep,
     plan: impl FnOnce(&Said) -> Result<(u32, Option<(Name, u64)>), c_int>,
@@ -22,7 +23,7 @@ fn change(
         Ok::<_, Error>(of_either_held!(used, bundle => {
             let mut said = place.said();
             match plan(&said) {
-                // The destination gives no proof that it knows the tag, because an endpoint with the tag AM_ALL does not know it.
+                // Unproven, because a destination with the tag AM_ALL does not know the tag that it would have to prove.
                 Ok((index, Some((name, tag)))) => {
                     bundle.map_unproven(endpoint, index, name, Key(tag))?;
                     said.entries.insert(index, (name, tag));
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn AM_MapAny(endpoint: *mut Ep, index: *mut c_int, name: E
         }
         let name = name.name()?;
         let chosen = change(endpoint, |said| {
-            // The keys are in order, so the first one that is not its own number leaves a gap.
+            // The keys are in order, so the first one that differs from its position leaves a gap.
             let free = (0u32..).zip(said.entries.keys()).find(|(at, used)| at != *used);
             let lowest = free.map_or(said.entries.len() as u32, |(at, _)| at);
             if lowest >= said.table_size {
@@ -93,7 +94,7 @@ pub extern "C" fn AM_UnMap(endpoint: *mut Ep, index: c_int) -> c_int {
     })
 }
 
-/// What a table says at an index.
+/// The entry of a table at an index.
 fn entry(endpoint: *mut Ep, index: c_int) -> Result<(Name, u64), c_int> {
     let place = endpoints::find(Handle::from_c(endpoint)).map_err(not_here)?;
     let said = place.said();
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn AM_GetTranslationName(endpoint: *mut Ep, index: c_int, 
     })
 }
 
-/// Changes the tag of an entry, which may be done while messages are under way.
+/// Changes the tag of an entry. Allowed while messages are under way.
 #[no_mangle]
 pub extern "C" fn am_set_translation_tag(endpoint: *mut Ep, index: c_int, tag: u64) -> c_int {
     answer(|| {
@@ -168,7 +169,7 @@ pub extern "C" fn AM_SetNumTranslations(endpoint: *mut Ep, count: c_int) -> c_in
     })
 }
 
-/// Resources are there when they are needed, so this only checks and notes that it was called.
+/// Resources are made when they are needed, so this only checks its arguments and notes that it was called.
 #[no_mangle]
 pub extern "C" fn AM_SetExpectedResources(endpoint: *mut Ep, endpoints: c_int, outstanding: c_int) -> c_int {
     const OUTSTANDING_MOST: c_int = 1024;

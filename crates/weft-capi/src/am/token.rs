@@ -1,4 +1,4 @@
-//! What a handler may ask about its message.
+//! The calls by which a handler asks about its message.
 
 use super::long::MEDIUM_WITHOUT_BYTES;
 use super::{answer, En, Ep, ERR_BAD_ARG, ERR_RESOURCE};
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn AM_GetDestEndpoint(token: *mut c_void, endpoint: *mut *
 pub unsafe extern "C" fn AM_GetMsgTag(token: *mut c_void, tag: *mut u64) -> c_int {
     answer(|| {
         let carried = with_running(token, |running, place| match running {
-            // A reply carries none. It was admitted as if it had the endpoint's own.
+            // A reply carries no tag. It was admitted as if it had the endpoint's own.
             Running::Message(message) => message.key().map_or_else(|| place.said().tag, |key| key.0),
             Running::Returned(back) => {
                 let said = place.said();
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn am_get_token_info(
     })
 }
 
-/// Whether two names are of one endpoint: 1 or 0. Their bytes may differ in where it is reached.
+/// Whether two names mean the same endpoint: 1 or 0. Their bytes may differ in the address.
 #[no_mangle]
 pub extern "C" fn am_same_name(one: En, other: En) -> c_int {
     crate::guard::guard(0, || match (one.name(), other.name()) {

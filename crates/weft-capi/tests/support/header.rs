@@ -1,6 +1,6 @@
 //! Writes `weft.h` from the declarations in `src/native`, and the families of macros of `am.h`.
 //!
-//! The licence of cbindgen is none that this repository takes, and it brings 20 crates. What is declared there is simple: each declaration
+//! Written here because this repository does not accept cbindgen's licence, and it would add 20 crates. The declarations are simple: each
 //! is of one of seven kinds, with its documentation above it.
 
 use std::fmt::Write as _;
@@ -61,7 +61,7 @@ pub fn weft_h(files: &[String]) -> String {
     format!("{HEAD}\n{opaque}{types}{functions}{FOOT}")
 }
 
-/// A declaration, with what stands above it.
+/// A declaration, with its documentation.
 struct Item<'a> {
     docs: &'a [&'a str],
     is_c: bool,
@@ -100,7 +100,7 @@ impl Item<'_> {
                 comment(types, docs, "    ");
                 _ = writeln!(types, "    {} = {value},", format!("{name}_{}", c_name(variant)).to_uppercase());
             });
-            // C++ wants no comma after the last one.
+            // C++ allows no comma after the last one.
             types.truncate(types.trim_end_matches(",\n").len());
             _ = writeln!(types, "\n}};\n");
         } else if let Some(rest) = public("type ").filter(|rest| rest.contains("= Option<")) {
@@ -122,7 +122,7 @@ impl Item<'_> {
         comment(out, self.docs, indent);
     }
 
-    /// The lines up to one that ends a declaration, as one.
+    /// The lines up to the one that ends a declaration, joined.
     fn joined(&self, end: &str) -> String {
         let mut text = String::new();
         for line in self.lines {
@@ -137,7 +137,7 @@ impl Item<'_> {
         text
     }
 
-    /// Calls `each` with the documentation and the text of what stands between the braces.
+    /// Calls `each` with the documentation and the text of each line between the braces.
     fn each_inside(&self, mut each: impl FnMut(&[&str], &str)) {
         let mut docs = Vec::new();
         for line in self.lines[1..].iter().map(|line| line.trim()).take_while(|line| *line != "}") {
@@ -152,7 +152,7 @@ impl Item<'_> {
     }
 }
 
-/// Documentation as a comment of C, without what is for readers of Rust.
+/// Documentation as a C comment, without the parts for readers of Rust.
 fn comment(out: &mut String, docs: &[&str], indent: &str) {
     let docs: Vec<&str> =
         docs.iter().copied().take_while(|doc| *doc != "# Safety").filter(|doc| !doc.is_empty()).collect();
@@ -186,7 +186,7 @@ fn parameters(text: &str) -> String {
     }
 }
 
-/// A declaration of C: the type and what has it.
+/// A declaration of C: the type and the declared name.
 fn declare(kind: &str, what: &str) -> String {
     let kind = kind.trim().trim_end_matches(',');
     if let Some(rest) = kind.strip_prefix("*const ") {
@@ -245,7 +245,7 @@ pub const FAMILIES: [(&str, &str, &str); 7] = [
     ("AM_ReplyXfer", "token, off, h, src, nbytes", "am_reply_xfer((token), (off), (h), (src), (nbytes), "),
 ];
 
-/// The same for gets, which the report has with 4 and with 8 arguments.
+/// The same for gets, which the report defines with 4 and with 8 arguments.
 pub const GETS: [(&str, &str); 2] = [("AM_GetXfer", "0"), ("AM_GetXferAsynch", "1")];
 
 /// The part of `am.h` that is generated.

@@ -10,7 +10,7 @@ pub struct Page {
     pub functions: BTreeSet<String>,
 }
 
-/// Declarations that belong together, and what is said of them.
+/// Declarations that belong together, and their comment.
 #[derive(Default)]
 struct Item {
     text: String,
@@ -145,7 +145,7 @@ fn items(lines: &[String]) -> Vec<Item> {
     items
 }
 
-/// The name of what a line declares with parameters.
+/// The name that a line declares, if it has parameters.
 fn name_of(line: &str) -> Option<String> {
     let before = line.trim_start_matches("#define ").split('(').next().filter(|before| before.len() < line.len())?;
     let name = before.rsplit([' ', '*']).next()?.to_owned();

@@ -1,4 +1,4 @@
-//! The library as C programs find it, and programs built with it.
+//! The installed library, as C programs see it, and programs built with it.
 #![allow(dead_code)] // each test program uses a part of it
 
 use std::os::unix::process::CommandExt;
@@ -7,10 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long a program may take, on a loaded machine too.
+/// A time limit for a program, even on a loaded machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Flags that all C of this repository is clean with.
+/// Flags under which all C of this repository compiles without warnings.
 pub const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 pub fn crate_dir() -> &'static Path {
@@ -21,7 +21,8 @@ pub fn root() -> PathBuf {
     crate_dir().join("../..")
 }
 
-/// A file of the library, or the command `weft`, in the folder of the tests' profile. Cargo builds it, unless this user may not write there.
+/// A file of the library, or the command `weft`, in the folder of the tests' profile. Cargo builds it, unless this user may not write
+/// there.
 pub fn built(file: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
@@ -31,10 +32,10 @@ pub fn built(file: &str) -> PathBuf {
         if std::fs::write(&probe, "").is_ok() {
             let _ = std::fs::remove_file(&probe);
             let name = profile.file_name().expect("a profile has a name");
-            // A profile's folder has its name, but for that of `dev`.
+            // A profile's folder is named after it, except that of `dev`.
             let name = if name == "debug" { "dev".as_ref() } else { name };
             let mut cargo = Command::new(env!("CARGO"));
-            // Of the whole workspace: by itself each package would be built once more, with fewer features of what it stands on.
+            // Builds the whole workspace: a package alone would be built once more, with fewer features of its dependencies.
             cargo.args(["build", "--locked", "--workspace", "--lib", "--bins", "--profile"]).arg(name);
             cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in the target directory"));
             assert!(cargo.current_dir(crate_dir()).status().is_ok_and(|status| status.success()), "cargo build");
@@ -68,7 +69,7 @@ impl Drop for Folder {
     }
 }
 
-/// The libraries under the names that they have once installed.
+/// The libraries, under their installed names.
 pub fn library(folder: &Folder) {
     for (built_as, installed_as) in
         [("libweft_c.so", "libweft.so.0"), ("libweft_c.so", "libweft.so"), ("libweft_c.a", "libweft.a")]
@@ -110,13 +111,13 @@ pub fn run_well(command: &mut Command) -> Output {
     output
 }
 
-/// Runs a program of ours, which ends within the limit or is ended.
+/// Runs one of our programs, and kills it at the time limit.
 pub fn run(command: &mut Command) -> Output {
-    // A group of its own, with the processes that it forks.
+    // In a group of its own, with the processes that it forks.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let begin = Instant::now();
-    // What our programs print fits a pipe.
+    // The output of our programs fits into a pipe.
     while child.try_wait().expect("a child can be waited for").is_none() {
         if begin.elapsed() > LIMIT {
             let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
