@@ -1,10 +1,10 @@
 /* am.h: Active Messages II.
  *
  * Functions, types and constants of the interface of Mainwaring and Culler, on weft. docs/am2.md lists each function and says
- * what is chosen where implementations of the interface differ. What begins with `am_` is weft's own.
+ * which behaviour weft chose where implementations of the interface differ. Names that begin with `am_` are weft's own.
  *
  * All functions return AM_OK or an AM_ERR_ code, unless said otherwise. All arguments are checked. Handles (`ep_t`, `eb_t`,
- * tokens) are numbers that are never followed: one of an object that is gone gives AM_ERR_BAD_ARG.
+ * tokens) are numbers and never dereferenced: that of a freed object gives AM_ERR_BAD_ARG.
  */
 #ifndef WEFT_AM_H
 #define WEFT_AM_H
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* The version of this interface: what am_check_version is asked with. */
+/* The version of this interface, for am_check_version. */
 #define AM_VERSION 1
 
 /* Types. A bundle and an endpoint are those of weft.h, whose functions take them too. */
@@ -32,9 +32,9 @@ typedef struct en_t {
     uint8_t bytes[40];
 } en_t;
 
-/* A handler, whatever it takes. AM_SetHandler casts to it. */
+/* A handler with any parameters. AM_SetHandler casts to it. */
 typedef void (*am_handler_t)(void);
-/* What handlers take before their arguments, which are as many `int`s as were sent. */
+/* The first parameters of handlers. After them come as many `int`s as were sent. */
 typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 
 /* Tags. */
@@ -58,10 +58,10 @@ typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 #define AM_ERR_RESOURCE 3
 #define AM_ERR_NOT_SENT 4
 #define AM_ERR_IN_USE 5
-/* Of programs of the nineties. Nothing returns it: AM_Init counts how often it is called. */
+/* For old programs. No function returns it: AM_Init counts its calls. */
 #define AM_ERR_NOT_TERM 6
 
-/* Opcodes that handler 0 is told. */
+/* Opcodes that handler 0 gets. */
 #define AM_REQUEST_M 1
 #define AM_REQUEST_IM 2
 #define AM_REQUEST_XFER_M 3
@@ -69,7 +69,7 @@ typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 #define AM_REPLY_IM 5
 #define AM_REPLY_XFER_M 6
 
-/* Statuses that handler 0 is told. */
+/* Statuses that handler 0 gets. */
 #define EBADARGS 1
 #define EBADENTRY 2
 #define EBADTAG 3
@@ -81,7 +81,7 @@ typedef void (*am_return_handler_t)(int status, op_t opcode, void *token);
 #define EUNREACHABLE 9
 #define EREPLYREJECTED 10
 
-/* Categories that am_get_token_info tells. */
+/* Categories that am_get_token_info returns. */
 #define AM_SHORT 0
 #define AM_MEDIUM 1
 #define AM_LONG 2
@@ -101,7 +101,7 @@ int AM_Terminate(void);
 int AM_MaxSegLength(uintptr_t *nbytes);
 /* The library's version, as text. */
 const char *am_version(void);
-/* AM_OK if the library goes with this header: am_check_version(AM_VERSION). */
+/* AM_OK if the library fits this header: call am_check_version(AM_VERSION). */
 int am_check_version(int version);
 /* 1 if the library has a feature: "parallel", "move", "remap", "long", "get", "returned", "wait", "tags". */
 int am_has(const char *feature);
@@ -150,7 +150,7 @@ int AM_SetEventMask(eb_t bundle, int mask);
 int AM_Wait(eb_t bundle);
 int AM_WaitSema(eb_t bundle);
 
-/* ---- In a handler: what its message says. A token is good until its handler returns, in the thread that runs it. */
+/* ---- In a handler: about its message. A token is valid in the thread that runs the handler, until the handler returns. */
 int AM_GetSourceEndpoint(void *token, en_t *name);
 int AM_GetDestEndpoint(void *token, ep_t *endpoint);
 int AM_GetMsgTag(void *token, tag_t *tag);
@@ -158,17 +158,17 @@ int am_get_source_index(void *token, int *index);
 int am_get_token_info(void *token, handler_t *handler, int *category, int *is_request);
 int am_same_name(en_t one, en_t other);
 
-/* A message that came back, in handler 0. `contents` and `reason` are good until it returns. */
+/* A message that came back, in handler 0. `contents` and `reason` are valid until the handler returns. */
 typedef struct am_returned {
     int status;
     op_t opcode;
-    int index; /* where it was sent to; -1 for a reply */
+    int index; /* of its destination in the translation table; -1 for a reply */
     int handler;
     int numargs;
     int32_t args[16];
     const void *contents;
     size_t nbytes;
-    int is_certain; /* 1: it was not delivered. 0: nobody knows */
+    int is_certain; /* 1: it was not delivered. 0: unknown */
     const char *reason;
 } am_returned_t;
 
@@ -179,7 +179,7 @@ int am_set_returns_misuse(ep_t endpoint, int is_on);
 const char *am_status_text(int status);
 
 /* ---- Requests and replies: what the macros below call. A request blocks while there is no room, and
- * polls meanwhile. Each 16th polls in any case. The memory at `src` may be used again when a call returns, an asynchronous one too. */
+ * polls meanwhile. Every 16th polls in any case. The memory at `src` may be reused when the call returns, even an asynchronous one. */
 int am_request(ep_t endpoint, uint32_t dest, handler_t handler, int numargs, const int32_t *args);
 int am_request_i(ep_t endpoint, uint32_t dest, handler_t handler, const void *src, size_t nbytes, int numargs,
                  const int32_t *args);
@@ -298,7 +298,7 @@ static inline int AM_ReplyXfer(void *token, handler_t handler, const void *src, 
 
 #define AM_NO_ARGS_ NULL
 #ifdef __cplusplus
-/* C++ has no compound literals; this lives as long: to the end of the call. */
+/* C++ has no compound literals. This lives as long: to the end of the call. */
 template <int n> struct am_args_ {
     int32_t values[n];
 };

@@ -32,7 +32,7 @@ typedef struct weft_reply weft_reply;
 /* No error. */
 #define WEFT_OK 0
 
-/* What went wrong in a call. weft_error_text says cause and way out. */
+/* Errors of calls. weft_error_text has the cause and the way out of each. */
 enum weft_error {
     /* An argument is NULL, or out of its range. */
     WEFT_ERROR_ARGUMENT = 1,
@@ -78,19 +78,19 @@ typedef struct weft_name {
     uint8_t bytes[40];
 } weft_name;
 
-/* What a bundle may have. Zero is weft's own choice. */
+/* Settings of a bundle. Zero selects weft's default. */
 typedef struct weft_options {
     /* 1 if several threads use the bundle at once. */
     int is_parallel;
-    /* Bytes that all endpoints which are not served may hold. */
+    /* Bytes of messages that wait at the bundle's endpoints while these are not served. */
     size_t parked_bytes_most;
-    /* Bytes of the events that wait for the program. */
+    /* Bytes of events that wait for the program. */
     size_t events_bytes_most;
     /* Sessions with peers. */
     uint32_t sessions_most;
     /* Milliseconds until a silent peer on another host is lost. */
     uint32_t suspicion;
-    /* Milliseconds for which the end of the bundle waits until what it has sent is out. */
+    /* Milliseconds that freeing the bundle waits for its sent messages to leave. */
     uint32_t linger;
 } weft_options;
 
@@ -114,7 +114,7 @@ typedef struct weft_returned {
 typedef struct weft_event {
     /* One of WEFT_EVENT_... */
     int kind;
-    /* The endpoint. NULL if it was freed meanwhile. */
+    /* The endpoint. NULL if it was freed. */
     weft_endpoint *endpoint;
     /* Its index in the translation table. */
     uint32_t destination;
@@ -181,11 +181,10 @@ typedef void (*weft_return_handler)(void *context, const weft_returned *returned
 /* A reply. */
 #define WEFT_REPLY 2
 
-/* The text of a result, which is not to be freed. Says cause and way out. Never NULL. */
+/* The text of a result, with its cause and the way out. Do not free it. Never NULL. */
 const char *weft_error_text(int error);
 
-/* What the last call of this thread that returned WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME said beyond its code. Good until the next such
- * call. Never NULL. */
+/* Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME. Valid until the next such error. Never NULL. */
 const char *weft_last_error(void);
 
 /* The library's version, as text. */
@@ -197,7 +196,7 @@ int weft_name_print(const weft_name *name, char *text, size_t size);
 /* Reads a name as weft_name_print writes it. */
 int weft_name_parse(const char *text, weft_name *name);
 
-/* Whether two names are of one endpoint: 1 or 0. Their bytes may differ in where it is reached. */
+/* Whether two names mean the same endpoint: 1 or 0. Their bytes may differ in the address. */
 int weft_name_equal(const weft_name *one, const weft_name *other);
 
 /* Reads a key: 1 to 16 hexadecimal digits. */
@@ -216,10 +215,10 @@ int weft_node_free(weft_node *node);
 /* Makes a bundle of a node. `options` may be NULL. */
 int weft_bundle_new(weft_node *node, const weft_options *options, weft_bundle **bundle);
 
-/* Frees a bundle and its endpoints. Blocks until what it has sent is out, for its linger time at most. */
+/* Frees a bundle and its endpoints. Blocks until its sent messages have left, for its linger time at most. */
 int weft_bundle_free(weft_bundle *bundle);
 
-/* Runs handlers for what came. Does not block. `taken` may be NULL, else it gets the number of messages. */
+/* Runs handlers for messages that came. Does not block. Unless `taken` is NULL, it gets the number of messages. */
 int weft_bundle_poll(weft_bundle *bundle, uint32_t *taken);
 
 /* Waits until a message was taken or an event came, and runs handlers. Blocks for `milliseconds` at most; without limit if that is
@@ -229,20 +228,20 @@ int weft_bundle_wait(weft_bundle *bundle, int milliseconds);
 /* Ends a wait of the bundle, or the next one if there is none. From any thread. */
 int weft_bundle_wake(weft_bundle *bundle);
 
-/* The descriptor that becomes readable when something comes for an armed bundle. It is for epoll, poll or select alone, and the
- * bundle's: do not read or close it. A parallel bundle has none (WEFT_ERROR_ARGUMENT). */
+/* The descriptor that becomes readable when something comes for an armed bundle. Use it only with epoll, poll or select: it belongs to the
+ * bundle, so do not read or close it. A parallel bundle has none (WEFT_ERROR_ARGUMENT). */
 int weft_bundle_wait_fd(weft_bundle *bundle, int *descriptor);
 
-/* Arms the descriptor of a sequential bundle. `is_armed` gets 0 if there was something to do: take it and call this again. Once armed, poll
- * when the descriptor is readable, or after `milliseconds`, which this tells, at the latest. */
+/* Arms the descriptor of a sequential bundle. `is_armed` gets 0 if there was something to do: do it and call this again. Once armed, poll
+ * when the descriptor is readable, and at the latest after the time that `milliseconds` gets. */
 int weft_bundle_arm(weft_bundle *bundle, int *is_armed, int *milliseconds);
 
 /* Waits until everything sent has ended: delivered, answered or come back. Blocks for `milliseconds` at most; without limit if
  * that is negative. */
 int weft_bundle_drain(weft_bundle *bundle, int milliseconds);
 
-/* Takes the oldest event; its kind is WEFT_EVENT_NONE if there is none. From its first call on a program loses no event, and sends
- * return WEFT_ERROR_FULL while many wait. */
+/* Takes the oldest event. Its kind is WEFT_EVENT_NONE if there is none. After the first call no event is lost, and sends return
+ * WEFT_ERROR_FULL while many events wait. */
 int weft_bundle_next_event(weft_bundle *bundle, weft_event *event);
 
 /* Sends what waits in this process, as far as there is room. Does not block. */
@@ -254,7 +253,7 @@ int weft_bundle_set_spin_limit(weft_bundle *bundle, uint32_t microseconds);
 /* Makes an endpoint that accepts messages which carry `key`. */
 int weft_endpoint_new(weft_bundle *bundle, uint64_t key, weft_endpoint **endpoint);
 
-/* Makes an endpoint with a random key, which weft_endpoint_key tells. */
+/* Makes an endpoint with a random key. weft_endpoint_key returns it. */
 int weft_endpoint_new_random(weft_bundle *bundle, weft_endpoint **endpoint);
 
 /* Frees an endpoint. From now on messages for it come back to their senders. */
@@ -284,7 +283,7 @@ int weft_endpoint_set_event_mask(weft_endpoint *endpoint, uint32_t mask);
 /* Enters a peer's name and key at an index of the endpoint's translation table. */
 int weft_endpoint_map(weft_endpoint *endpoint, uint32_t index, const weft_name *name, uint64_t key);
 
-/* As weft_endpoint_map, for a peer that may admit callers without its key: whoever answers need not know it, and is told it. */
+/* As weft_endpoint_map, for a peer that may admit callers without its key. The peer need not know the key, and learns it. */
 int weft_endpoint_map_unproven(weft_endpoint *endpoint, uint32_t index, const weft_name *name, uint64_t key);
 
 /* Empties an index of the translation table. */
@@ -303,7 +302,7 @@ int weft_request(weft_endpoint *endpoint, uint32_t to, uint8_t handler, const ui
 /* Sends a one-way message, as weft_request sends a request. */
 int weft_send(weft_endpoint *endpoint, uint32_t to, uint8_t handler, const uint32_t *args, size_t numargs, const void *payload, size_t bytes, int milliseconds);
 
-/* The text of a reason, which is not to be freed. Says cause and way out. Never NULL. */
+/* The text of a reason, with its cause and the way out. Do not free it. Never NULL. */
 const char *weft_reason_text(int reason);
 
 /* Replies to a request, once. Does not block. */
@@ -312,20 +311,20 @@ int weft_message_reply(weft_message *message, uint8_t handler, const uint32_t *a
 /* Takes the right to reply, for use after the handler and in any thread. */
 int weft_message_defer(weft_message *message, weft_reply **reply);
 
-/* Replies by a deferred right, which is used up unless the result is WEFT_ERROR_TOO_LARGE or WEFT_ERROR_ARGUMENT. The reply leaves with
- * the bundle's next poll or wait. From any thread. */
+/* Replies to a request by a deferred right, from any thread. The right is used up unless the result is WEFT_ERROR_TOO_LARGE or
+ * WEFT_ERROR_ARGUMENT. The reply leaves with the bundle's next poll or wait. */
 int weft_reply_send(weft_reply *reply, uint8_t handler, const uint32_t *args, size_t numargs, const void *payload, size_t bytes);
 
 /* Gives a deferred right up: the request ends without a reply. From any thread. */
 int weft_reply_free(weft_reply *reply);
 
-/* The name of the endpoint that sent the message. WEFT_ERROR_PEER_LOST if that is gone. */
+/* The name of the endpoint that sent the message. WEFT_ERROR_PEER_LOST if the sender is gone. */
 int weft_message_source(weft_message *message, weft_name *name);
 
 /* The endpoint that the message came to. */
 int weft_message_endpoint(weft_message *message, weft_endpoint **endpoint);
 
-/* What the message is: WEFT_ONE_WAY, WEFT_REQUEST or WEFT_REPLY. */
+/* The kind of the message: WEFT_ONE_WAY, WEFT_REQUEST or WEFT_REPLY. */
 int weft_message_kind(weft_message *message, int *kind);
 
 /* Sends a request from the handler of a message, from an endpoint of the same bundle. Does not block. */

@@ -13,21 +13,21 @@ use weft::{Certainty, Endpoint, Event, Returned, Settings, Waited};
 /// Endpoints that are polled and waited for together.
 pub struct WeftBundle;
 
-/// What a bundle may have. Zero is weft's own choice.
+/// Settings of a bundle. Zero selects weft's default.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct WeftOptions {
     /// 1 if several threads use the bundle at once.
     pub is_parallel: c_int,
-    /// Bytes that all endpoints which are not served may hold.
+    /// Bytes of messages that wait at the bundle's endpoints while these are not served.
     pub parked_bytes_most: usize,
-    /// Bytes of the events that wait for the program.
+    /// Bytes of events that wait for the program.
     pub events_bytes_most: usize,
     /// Sessions with peers.
     pub sessions_most: u32,
     /// Milliseconds until a silent peer on another host is lost.
     pub suspicion: u32,
-    /// Milliseconds for which the end of the bundle waits until what it has sent is out.
+    /// Milliseconds that freeing the bundle waits for its sent messages to leave.
     pub linger: u32,
 }
 
@@ -85,7 +85,7 @@ impl WeftReturned {
 pub struct WeftEvent {
     /// One of WEFT_EVENT_...
     pub kind: c_int,
-    /// The endpoint. NULL if it was freed meanwhile.
+    /// The endpoint. NULL if it was freed.
     pub endpoint: *mut WeftEndpoint,
     /// Its index in the translation table.
     pub destination: u32,
@@ -134,13 +134,13 @@ pub unsafe extern "C" fn weft_bundle_new(
     })
 }
 
-/// Frees a bundle and its endpoints. Blocks until what it has sent is out, for its linger time at most.
+/// Frees a bundle and its endpoints. Blocks until its sent messages have left, for its linger time at most.
 #[no_mangle]
 pub extern "C" fn weft_bundle_free(bundle: *mut WeftBundle) -> c_int {
     answer(|| Ok(endpoints::free_bundle(Handle::from_c(bundle))?))
 }
 
-/// Runs handlers for what came. Does not block. `taken` may be NULL, else it gets the number of messages.
+/// Runs handlers for messages that came. Does not block. Unless `taken` is NULL, it gets the number of messages.
 ///
 /// # Safety
 /// The program's promise.
@@ -181,8 +181,8 @@ pub extern "C" fn weft_bundle_wake(bundle: *mut WeftBundle) -> c_int {
     answer(|| Ok(bundles::wake(Handle::from_c(bundle))?))
 }
 
-/// The descriptor that becomes readable when something comes for an armed bundle. It is for epoll, poll or select alone, and the
-/// bundle's: do not read or close it. A parallel bundle has none (WEFT_ERROR_ARGUMENT).
+/// The descriptor that becomes readable when something comes for an armed bundle. Use it only with epoll, poll or select: it belongs to the
+/// bundle, so do not read or close it. A parallel bundle has none (WEFT_ERROR_ARGUMENT).
 ///
 /// # Safety
 /// The program's promise.
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn weft_bundle_wait_fd(bundle: *mut WeftBundle, descriptor
     })
 }
 
-/// Arms the descriptor of a sequential bundle. `is_armed` gets 0 if there was something to do: take it and call this again. Once armed, poll
-/// when the descriptor is readable, or after `milliseconds`, which this tells, at the latest.
+/// Arms the descriptor of a sequential bundle. `is_armed` gets 0 if there was something to do: do it and call this again. Once armed, poll
+/// when the descriptor is readable, and at the latest after the time that `milliseconds` gets.
 ///
 /// # Safety
 /// The program's promise.
@@ -248,8 +248,8 @@ thread_local! {
     static TAKEN: RefCell<Option<Box<Returned>>> = const { RefCell::new(None) };
 }
 
-/// Takes the oldest event; its kind is WEFT_EVENT_NONE if there is none. From its first call on a program loses no event, and sends
-/// return WEFT_ERROR_FULL while many wait.
+/// Takes the oldest event. Its kind is WEFT_EVENT_NONE if there is none. After the first call no event is lost, and sends return
+/// WEFT_ERROR_FULL while many events wait.
 ///
 /// # Safety
 /// The program's promise.
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn weft_bundle_next_event(bundle: *mut WeftBundle, event: 
     })
 }
 
-/// An event as C has it. The contents of a returned message are kept.
+/// Makes an event for C. Keeps the contents of a returned message.
 fn tell(
     event: Option<Event>,
     find: impl Fn(Endpoint) -> *mut WeftEndpoint,
@@ -290,7 +290,7 @@ fn tell(
     let mut told =
         WeftEvent { kind: WEFT_EVENT_NONE, endpoint: std::ptr::null_mut(), destination: 0, reason: 0, returned };
     match event {
-        // Nothing here asks for completions.
+        // Nothing in this library asks for completions.
         None | Some(Event::Completed(_)) => {}
         Some(Event::CanSend { endpoint, destination }) => {
             (told.kind, told.endpoint, told.destination) = (WEFT_EVENT_CAN_SEND, find(endpoint), destination);
@@ -342,7 +342,7 @@ pub extern "C" fn weft_bundle_set_spin_limit(bundle: *mut WeftBundle, microsecon
     })
 }
 
-/// Frees what was made for a call that failed in the end.
+/// Frees what was made for a call that then failed.
 pub fn give_up(bundle: Handle, endpoint: Endpoint) {
     let _ = bundles::with(bundle, |used| of_either!(used, bundle => bundle.free(endpoint)));
 }

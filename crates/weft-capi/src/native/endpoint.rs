@@ -66,7 +66,7 @@ pub unsafe extern "C" fn weft_endpoint_new(
     })
 }
 
-/// Makes an endpoint with a random key, which weft_endpoint_key tells.
+/// Makes an endpoint with a random key. weft_endpoint_key returns it.
 ///
 /// # Safety
 /// The program's promise.
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn weft_endpoint_map(
     change!(endpoint, |bundle, own| bundle.map(own, index, name, Key(key)))
 }
 
-/// As weft_endpoint_map, for a peer that may admit callers without its key: whoever answers need not know it, and is told it.
+/// As weft_endpoint_map, for a peer that may admit callers without its key. The peer need not know the key, and learns it.
 ///
 /// # Safety
 /// The program's promise.
@@ -243,14 +243,14 @@ pub extern "C" fn weft_endpoint_unmap(endpoint: *mut WeftEndpoint, index: u32) -
     change!(endpoint, |bundle, own| bundle.unmap(own, index))
 }
 
-/// What a handler of C is called with besides its message. It is the program's, and used by the thread that polls.
+/// A value of the program that its handler is called with. It is used by the thread that polls.
 struct Context(*mut c_void);
 
-// SAFETY: this library only passes it on; the program's promise is that its handlers may run in the thread that polls.
+// SAFETY: this library only passes it on. The program promises that its handlers may run in the thread that polls.
 unsafe impl Send for Context {}
 
 impl Context {
-    /// A method, so that closures take the whole with its promise.
+    /// A method, so that closures capture the whole value, which is `Send`.
     fn get(&self) -> *mut c_void {
         self.0
     }
@@ -307,7 +307,7 @@ pub extern "C" fn weft_on_return(
     })
 }
 
-/// What a message is made of.
+/// The parts of a message.
 pub struct Contents<'a> {
     pub args: &'a [u32],
     pub payload: &'a [u8],
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn weft_send(
     })
 }
 
-/// The text of a reason, which is not to be freed. Says cause and way out. Never NULL.
+/// The text of a reason, with its cause and the way out. Do not free it. Never NULL.
 #[no_mangle]
 pub extern "C" fn weft_reason_text(reason: c_int) -> *const c_char {
     crate::guard::guard(c"".as_ptr(), || {

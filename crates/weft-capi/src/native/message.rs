@@ -70,7 +70,7 @@ pub unsafe extern "C" fn weft_message_defer(message: *mut WeftMessage, reply: *m
             return Err(Fault::Argument);
         }
         let token = with(message, |message, _| message.defer().ok_or(Fault::NotARequest))?;
-        // Without a place the token is dropped, and the request ends without a reply.
+        // If there is no place the token is dropped, and the request ends without a reply.
         let (place, handle) = REPLIES.take().ok_or(Fault::Full)?;
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
         place.publish(handle);
@@ -92,8 +92,8 @@ fn take(reply: *mut WeftReply) -> Result<ReplyToken, Fault> {
     token.ok_or(Fault::Handle)
 }
 
-/// Replies by a deferred right, which is used up unless the result is WEFT_ERROR_TOO_LARGE or WEFT_ERROR_ARGUMENT. The reply leaves with
-/// the bundle's next poll or wait. From any thread.
+/// Replies to a request by a deferred right, from any thread. The right is used up unless the result is WEFT_ERROR_TOO_LARGE or
+/// WEFT_ERROR_ARGUMENT. The reply leaves with the bundle's next poll or wait.
 ///
 /// # Safety
 /// The program's promise.
@@ -119,7 +119,7 @@ pub extern "C" fn weft_reply_free(reply: *mut WeftReply) -> c_int {
     answer(|| take(reply).map(drop))
 }
 
-/// The name of the endpoint that sent the message. WEFT_ERROR_PEER_LOST if that is gone.
+/// The name of the endpoint that sent the message. WEFT_ERROR_PEER_LOST if the sender is gone.
 ///
 /// # Safety
 /// The program's promise.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn weft_message_endpoint(message: *mut WeftMessage, endpoi
     })
 }
 
-/// What the message is: WEFT_ONE_WAY, WEFT_REQUEST or WEFT_REPLY.
+/// The kind of the message: WEFT_ONE_WAY, WEFT_REQUEST or WEFT_REPLY.
 ///
 /// # Safety
 /// The program's promise.

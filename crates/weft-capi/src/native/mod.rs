@@ -1,4 +1,4 @@
-//! `weft.h`: what C programs need of weft itself. The header is generated from the files of this folder.
+//! `weft.h`: weft for C programs. The header is generated from the files of this folder.
 
 mod bundle;
 mod endpoint;
@@ -18,7 +18,7 @@ use weft::{Error, ReplyError, SendError};
 /// No error.
 pub const WEFT_OK: c_int = 0;
 
-/// What went wrong in a call. weft_error_text says cause and way out.
+/// Errors of calls. weft_error_text has the cause and the way out of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum WeftError {
@@ -110,12 +110,12 @@ impl Fault {
 }
 
 thread_local! {
-    /// What the last call of this thread that failed said beyond its code.
+    /// Details of this thread's last failed call.
     static LAST: RefCell<CString> = RefCell::default();
 }
 
 fn note(text: &str) {
-    // A thread that ends keeps none any more.
+    // A thread that is ending keeps no text.
     _ = LAST.try_with(|last| last.replace(CString::new(text).unwrap_or_default()));
 }
 
@@ -201,7 +201,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// The text of a result, which is not to be freed. Says cause and way out. Never NULL.
+/// The text of a result, with its cause and the way out. Do not free it. Never NULL.
 #[no_mangle]
 pub extern "C" fn weft_error_text(error: c_int) -> *const c_char {
     let text = match error {
@@ -211,8 +211,7 @@ pub extern "C" fn weft_error_text(error: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// What the last call of this thread that returned WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME said beyond its code. Good until the next such
-/// call. Never NULL.
+/// Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME. Valid until the next such error. Never NULL.
 #[no_mangle]
 pub extern "C" fn weft_last_error() -> *const c_char {
     guard::guard(c"".as_ptr(), || LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr()))
@@ -224,7 +223,7 @@ pub extern "C" fn weft_version() -> *const c_char {
     crate::am::VERSION.as_ptr()
 }
 
-/// A time limit of C: negative is none.
+/// A time limit from C: none if negative.
 fn limit(milliseconds: c_int) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }

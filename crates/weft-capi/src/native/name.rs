@@ -27,7 +27,7 @@ impl WeftName {
     }
 }
 
-/// A name of C.
+/// Reads a name from C.
 ///
 /// # Safety
 /// The program's promise.
@@ -39,7 +39,7 @@ pub unsafe fn read(name: *const WeftName) -> Result<Name, Fault> {
     }
 }
 
-/// A text of C.
+/// Reads a text from C.
 ///
 /// # Safety
 /// The program's promise: it ends, and stays during the call.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn weft_name_parse(text: *const c_char, name: *mut WeftNam
     })
 }
 
-/// Whether two names are of one endpoint: 1 or 0. Their bytes may differ in where it is reached.
+/// Whether two names mean the same endpoint: 1 or 0. Their bytes may differ in the address.
 ///
 /// # Safety
 /// The program's promise.
