@@ -1,4 +1,4 @@
-/* What the C tests have in common: checks that say where they failed, and two endpoints that know each other. */
+/* Shared by the C tests: checks that report where they failed, and two endpoints that know each other. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -70,7 +70,7 @@ static inline void make_pair(void) {
         } \
     } while (0)
 
-/* Polls both sides for a while: for what is not to happen. */
+/* Polls both sides for a while, to check that something does not happen. */
 static inline void pump(void) {
     for (int turn = 0; turn < 2000; turn++) {
         OK(AM_Poll(a.bundle));

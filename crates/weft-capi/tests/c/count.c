@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     make_pair();
     OK(AM_SetHandler(b.endpoint, 1, server));
     OK(AM_SetHandler(a.endpoint, 2, client));
-    /* The first request blocks until its session is set up, by helper threads: what that takes is the same however many follow. */
+    /* The first request blocks until helper threads have set up its session. That cost does not depend on the number of requests. */
     OK(AM_Request4(a.endpoint, 0, 1, 1, 2, 3, 4));
     while (answers == 0) {
         struct timespec moment = {0, 1000000};

@@ -1,4 +1,4 @@
-/* Counts locked operations of calls in a parallel bundle: runs them in a child, step by step. x86-64 only. */
+/* Counts the locked operations of calls in a parallel bundle by single-stepping a child. x86-64 only. */
 #include "check.h"
 
 #ifdef __x86_64__
@@ -105,7 +105,7 @@ int main(void) {
     ptrace(PTRACE_CONT, pid, NULL, NULL);
     waitpid(pid, &status, 0);
     printf("locked operations: %d a poll, %d a request\n", polls, requests);
-    /* The lock of the bundle takes two. If none were seen, this program would see nothing. */
+    /* The bundle's lock takes two. None at all would mean that this program cannot see them. */
     CHECK(polls >= 1 && polls <= 2 && requests >= 1 && requests <= 2);
     return 0;
 }

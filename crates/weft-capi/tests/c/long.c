@@ -57,7 +57,7 @@ static void long_requests(void) {
         memset(theirs, 0, sizeof theirs);
         fill(contents, bytes);
         OK(AM_RequestXfer1(a.endpoint, 0, offset, 1, contents, bytes, 7));
-        memset(contents, 0, bytes); /* it may be used again */
+        memset(contents, 0, bytes); /* the buffer may be reused */
         UNTIL(got == at + 1);
         CHECK(seen_buffer == theirs + offset && seen_bytes == bytes);
         for (size_t byte = 0; byte < bytes; byte++) CHECK(theirs[offset + byte] == byte_of(byte));
@@ -87,7 +87,7 @@ static void asynchronous(void) {
     OK(AM_SetHandler(b.endpoint, 1, counts));
     OK(AM_RequestXfer0(a.endpoint, 0, 0, 1, "x", 1));
     UNTIL(got == 1);
-    /* It does not block: with nobody to take them the window of 32 is full in the end. */
+    /* It does not block: nobody takes the messages, so the window of 32 fills up. */
     int sent = 0, code;
     while ((code = AM_RequestXferAsync0(a.endpoint, 0, 0, 1, contents, sizeof contents)) == AM_OK) CHECK(++sent <= 40);
     CHECK(code == AM_ERR_IN_USE && sent >= 1);
@@ -212,7 +212,7 @@ static void whole_address_space(void) {
     OK(AM_RequestXfer1(a.endpoint, 0, (uintptr_t)anywhere + 100, 1, "anywhere", 8, 7));
     UNTIL(got == 1);
     CHECK(seen_buffer == anywhere + 100 && memcmp(anywhere + 100, "anywhere", 8) == 0);
-    /* Where nothing is mapped nothing happens but that it comes back. */
+    /* Where nothing is mapped, the message just comes back. */
     OK(AM_RequestXfer1(a.endpoint, 0, 8, 1, "nowhere", 7, 7));
     UNTIL(back.times == 1);
     CHECK((back.status == EBADSEGOFF || back.status == EBADLENGTH) && got == 1);
@@ -237,7 +237,7 @@ static void empty_answer(void *token, void *buffer, size_t bytes, int x) {
     CHECK(bytes == 0 && x == 6);
 }
 
-/* A message without bytes is none without a buffer: its handler takes one. */
+/* A medium message without bytes still has a buffer, which its handler takes. */
 static void without_bytes(void) {
     make_segments();
     OK(AM_SetHandler(b.endpoint, 1, empty));

@@ -1,4 +1,4 @@
-/* Requests, replies, what comes back, handlers' rules, waiting, moving. */
+/* Requests, replies, returned messages, the rules for handlers, waiting, moving. */
 #include "check.h"
 
 #include <pthread.h>
@@ -158,7 +158,7 @@ static void medium_messages(void) {
     for (size_t at = 0; at < sizeof sizes / sizeof *sizes; at++) {
         for (size_t byte = 0; byte < sizes[at]; byte++) contents[byte] = (unsigned char)(byte * 7 + at);
         OK(AM_RequestI1(a.endpoint, 0, 1, contents, sizes[at], 42));
-        /* The buffer may be used again at once. */
+        /* The buffer may be reused at once. */
         unsigned char first = contents[0];
         memset(contents, 0xee, sizes[at]);
         UNTIL(answered == (int)at + 1);
@@ -171,7 +171,7 @@ static void medium_messages(void) {
     OK(AM_Terminate());
 }
 
-/* ---- What a call may not be given. */
+/* ---- Wrong arguments of calls. */
 
 static void bad_arguments(void) {
     make_pair();
@@ -189,7 +189,7 @@ static void bad_arguments(void) {
     OK(AM_Terminate());
 }
 
-/* ---- What comes back, and why. */
+/* ---- Returned messages, and their reasons. */
 
 static void expect_back(int times, int status, op_t opcode) {
     UNTIL(back.times == times);
@@ -234,7 +234,7 @@ static void returned_bad_tag(void) {
     CHECK(back.told.index == 1 && back.told.handler == 1 && back.told.numargs == 3 && back.told.args[2] == 9);
     CHECK(back.told.nbytes == 4 && memcmp(back.contents, "kept", 4) == 0);
     CHECK(back.tag == TAG_B + 1 && back.told.is_certain);
-    /* With the right one it arrives, and no more once the tag is changed. */
+    /* With the right tag it arrives. After the tag has changed it no longer does. */
     OK(AM_Request0(a.endpoint, 0, 1));
     UNTIL(got == 1);
     OK(AM_SetTag(b.endpoint, TAG_B + 5));
@@ -294,7 +294,7 @@ static void returned_bad_handler(void) {
     OK(AM_Request2(a.endpoint, 0, 17, 1, 2));
     expect_back(1, EBADHANDLER, AM_REQUEST_M);
     CHECK(back.told.handler == 17 && back.told.numargs == 2 && back.told.args[1] == 2);
-    /* Handler 0 takes no messages of others. */
+    /* Handler 0 takes no messages from peers. */
     OK(AM_Request0(a.endpoint, 0, 0));
     expect_back(2, EBADHANDLER, AM_REQUEST_M);
     OK(AM_Terminate());
@@ -309,7 +309,7 @@ static void returned_bad_endpoint(void) {
     OK(AM_FreeEndpoint(b.endpoint));
     OK(AM_Request0(a.endpoint, 0, 1));
     expect_back(1, EBADENDPOINT, AM_REQUEST_M);
-    /* One that was never called. */
+    /* A peer that was never called. */
     ep_t other;
     en_t name;
     OK(AM_AllocateEndpoint(b.bundle, &other, &name));
@@ -366,7 +366,7 @@ static void returned_unreachable(void) {
     for (int sent = 0; sent < 3; sent++) OK(AM_RequestI1(a.endpoint, 0, 1, "to nobody", 9, sent));
     UNTIL(back.firsts == 7);
     CHECK(back.status == EUNREACHABLE && back.opcode == AM_REQUEST_IM);
-    /* And so do those that are sent later. */
+    /* Later messages come back too. */
     int before = back.times;
     OK(AM_Request0(a.endpoint, 0, 1));
     expect_back(before + 1, EUNREACHABLE, AM_REQUEST_M);
@@ -430,7 +430,7 @@ static void breaks_rules(void *token, int x) {
     am_returned_t returned;
     got++;
     CHECK(x == 5);
-    /* What is told. */
+    /* Questions about the message. */
     OK(AM_GetDestEndpoint(token, &endpoint));
     OK(AM_GetSourceEndpoint(token, &source));
     OK(AM_GetMsgTag(token, &tag));
@@ -443,7 +443,7 @@ static void breaks_rules(void *token, int x) {
     IS(AM_ERR_BAD_ARG, AM_GetSourceEndpoint(token, NULL));
     IS(AM_ERR_BAD_ARG, AM_GetMsgTag(token, NULL));
     IS(AM_ERR_BAD_ARG, am_get_token_info(token, NULL, &category, &is_request));
-    /* What may not be done with the bundle that runs the handler. */
+    /* Calls that the handler may not make on the bundle that runs it. */
     IS(AM_ERR_RESOURCE, AM_Poll(b.bundle));
     IS(AM_ERR_RESOURCE, AM_Wait(b.bundle));
     IS(AM_ERR_RESOURCE, AM_WaitSema(b.bundle));
@@ -456,11 +456,11 @@ static void breaks_rules(void *token, int x) {
     IS(AM_ERR_RESOURCE, AM_SetTag(b.endpoint, 1));
     IS(AM_ERR_RESOURCE, AM_Map(b.endpoint, 9, a.name, 1));
     IS(AM_ERR_RESOURCE, AM_SetHandler(b.endpoint, 9, none));
-    /* What may. */
+    /* Calls that it may make. */
     OK(AM_GetTag(b.endpoint, &tag));
     OK(AM_GetEventMask(b.bundle, &mask));
     OK(AM_GetTranslationInuse(b.endpoint, 3));
-    /* One reply, and no more. */
+    /* Only one reply. */
     IS(AM_ERR_BAD_ARG, am_reply(token, 2, 17, NULL));
     OK(AM_Reply1(token, 2, 6));
     IS(AM_ERR_RESOURCE, AM_Reply1(token, 2, 6));
@@ -543,7 +543,7 @@ static void waiting_in(int mode) {
             OK(AM_Request0(a.endpoint, 0, 1));
             CHECK(write(from_child[1], "x", 1) == 1);
         }
-        CHECK(read(to_child[0], &word, 1) == 0); /* until the other one has all */
+        CHECK(read(to_child[0], &word, 1) == 0); /* until the other process has everything */
         OK(AM_Terminate());
         exit(0);
     }
@@ -610,7 +610,7 @@ static void moving(void) {
     OK(AM_MoveEndpoint(b.endpoint, b.bundle, b.bundle));
     eb_t at = b.bundle, next = other.bundle;
     for (int sent = 0; sent < COUNT; sent++) {
-        /* The window is 32, so nothing waits here for the side that this thread polls itself. */
+        /* Below the window of 32, so no send waits here for the side that only this thread polls. */
         while (sent - answered >= 30) {
             OK(AM_Poll(a.bundle));
             OK(AM_Poll(b.bundle));
@@ -632,7 +632,7 @@ static void moving(void) {
         CHECK(seconds() - begin < 60);
     }
     for (int number = 0; number < COUNT; number++) CHECK(per_sequence[number] == 1);
-    /* All that was said of it moved along. */
+    /* Its settings moved along. */
     tag_t tag;
     OK(AM_GetTag(b.endpoint, &tag));
     CHECK(tag == TAG_B && got == COUNT);
@@ -662,7 +662,7 @@ static void remapping(void) {
     OK(AM_Terminate());
 }
 
-/* ---- A message to oneself. */
+/* ---- A message to the sending endpoint itself. */
 
 static void loopback(void) {
     OK(AM_Init());

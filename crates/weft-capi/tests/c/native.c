@@ -110,7 +110,7 @@ static void reply_later(void) {
     IS(WEFT_ERROR_HANDLE, weft_reply_free(asked.later));
     BOTH_UNTIL(answered.times == 1);
     CHECK(answered.sum == 5);
-    /* Given up: the request ends all the same. */
+    /* Given up: the request still ends. */
     WELL(weft_request(here, 0, 1, NULL, 0, NULL, 0, -1));
     BOTH_UNTIL(asked.times == 2);
     WELL(weft_reply_free(asked.later));
@@ -269,7 +269,7 @@ static void errors(void) {
     IS(WEFT_ERROR_NOT_MAPPED, weft_request(here, 7, 1, NULL, 0, NULL, 0, 0));
     IS(WEFT_ERROR_NOT_MAPPED, weft_endpoint_unmap(here, 7));
     IS(WEFT_ERROR_NOT_IN_BUNDLE, weft_endpoint_move(here, two, one));
-    /* Nobody polls the other side: the window of 32 is full in the end. */
+    /* Nobody polls the other side, so the window of 32 fills up. */
     int code = WEFT_OK;
     for (int sent = 0; sent < 100 && code == WEFT_OK; sent++) code = weft_request(here, 0, 1, NULL, 0, NULL, 0, 5);
     CHECK(code == WEFT_ERROR_TIMED_OUT);

@@ -59,7 +59,7 @@ static void bundles(void) {
         OK(AM_AllocateEndpoint(bundle, &endpoint, &name));
         OK(AM_Poll(bundle));
         OK(AM_FreeBundle(bundle));
-        /* The bundle and its endpoint are stale now, also when others take their places. */
+        /* The handles of the bundle and its endpoint are stale now, even when other objects take their places. */
         eb_t other;
         OK(AM_AllocateBundle(mode, &other));
         CHECK(other != bundle);
@@ -134,7 +134,7 @@ static void strange_handles(void) {
         IS(AM_ERR_BAD_ARG, am_get_token_info(token, &handler, &number, &number));
         IS(AM_ERR_BAD_ARG, am_get_returned(token, &returned));
     }
-    /* A bundle is no endpoint, an endpoint no bundle, and neither is a token. */
+    /* The handle of a bundle is not valid for an endpoint, nor the other way round, and neither is a token. */
     IS(AM_ERR_BAD_ARG, AM_Poll((eb_t)(void *)a.endpoint));
     IS(AM_ERR_BAD_ARG, AM_SetTag((ep_t)(void *)a.bundle, 1));
     IS(AM_ERR_BAD_ARG, AM_Reply0(a.endpoint, 1));

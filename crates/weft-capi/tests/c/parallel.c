@@ -104,7 +104,7 @@ static void *use_later(void *unused) {
     return NULL;
 }
 
-/* Two threads in a sequential bundle at once: one of them is told so, and nothing breaks. One after the other is fine. */
+/* Two threads in a sequential bundle at once: one of them gets an error, and nothing breaks. One after the other is fine. */
 static void sequential_used_twice(void) {
     pthread_t other;
     make_pair();
@@ -125,7 +125,7 @@ static void *end_it(void *unused) {
     return NULL;
 }
 
-/* A bundle that is freed while another thread waits in it: the wait ends, and the next call says so. */
+/* A bundle that is freed while another thread waits in it: the wait ends, and the next call fails. */
 static void freed_while_waited_for(void) {
     pthread_t other;
     OK(AM_Init());

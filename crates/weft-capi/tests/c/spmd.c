@@ -1,4 +1,4 @@
-/* Calls of am_spmd.h, as tests/spmd.rs asks for them. */
+/* Calls of am_spmd.h, chosen by tests/spmd.rs. */
 #include "check.h"
 #include <am_spmd.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ static int from_handler;
 
 static void on_ask(void *token, int number) {
     CHECK(am_spmd_rank() >= 0);
-    /* A handler cannot make these calls, and is told so. */
+    /* A handler cannot make these calls, and gets an error. */
     from_handler = am_spmd_barrier();
     OK(AM_Reply1(token, ANSWER, number + 1));
 }
@@ -61,8 +61,8 @@ static void calls(eb_t bundle, ep_t endpoint) {
     puts("all is well");
 }
 
-/* Nobody polls behind its requests: the end of the job waits for the answers, those of the rank itself too. No handler 0 is set, so
- * an answer that came back would end the program. */
+/* Nobody polls after these requests. The end of the job waits for the replies, those of the rank itself too. No handler 0 is set, so
+ * a reply that came back would end the program. */
 static void answered_at_the_end(ep_t endpoint) {
     int size = am_spmd_size();
     for (int peer = 0; peer < size; peer++) OK(AM_Request1(endpoint, peer, ASK, peer));
@@ -79,7 +79,7 @@ static void barriers_alone(ep_t endpoint) {
     OK(am_spmd_end());
 }
 
-/* Behind the end of the thread's own memory. */
+/* Runs after the thread's local storage has ended. */
 static void at_exit(void) {
     weft_name name;
     if (am_spmd_end() != AM_ERR_NOT_INIT || weft_name_parse("no name", &name) != WEFT_ERROR_NAME || !weft_last_error()) _exit(1);
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[1], "exit") == 0) {
         if (am_spmd_rank() == 1) am_spmd_exit(atoi(argv[2]));
         am_spmd_barrier();
-        return 1; /* the job has ended before */
+        return 1; /* not reached: the job has ended */
     } else if (strcmp(argv[1], "handler") == 0) {
         if (am_spmd_rank() == 0) OK(AM_Request1(endpoint, 1, END, atoi(argv[2])));
         am_spmd_barrier();
