@@ -1,15 +1,15 @@
-//! The binary interface of libfabric 1.17 as a provider sees it: structures, tables of calls, numbers. Only what the provider
-//! uses has its real type; a call that it does not have is a [`Stub`].
+//! The binary interface of libfabric 1.17, as a provider sees it: structures, tables of calls, numbers. Calls that the provider uses have
+//! their real types; the others are a [`Stub`].
 //!
-//! Structures only grow at their ends, so what is read here is there in every later version. Tables begin with their size, by which a
-//! client tells that a later call is missing.
+//! Structures only grow at their ends, so the fields read here exist in every later version. A table begins with its size, by which a
+//! client sees that a later call is missing.
 
 use libc::iovec;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 
 pub type FiAddr = u64;
-/// A call that the provider does not have. On the platforms there are, the caller removes the arguments.
+/// A call that the provider does not have. On all supported platforms the caller removes the arguments, so the type does not matter.
 pub type Stub = unsafe extern "C" fn() -> isize;
 
 /// A version as the interface numbers it.
@@ -43,17 +43,17 @@ pub const REMOTE_COMM: u64 = 1 << 52;
 pub const RMA_EVENT: u64 = 1 << 56;
 pub const SOURCE: u64 = 1 << 57;
 pub const DIRECTED_RECV: u64 = 1 << 59;
-/// Flags of a receive; the numbers are those of capabilities and of attributes elsewhere.
+/// Flags of a receive. Elsewhere the same numbers are capabilities and attributes.
 pub const CLAIM: u64 = 1 << 59;
 pub const DISCARD: u64 = 1 << 58;
-/// Flags of a question for atomic operations.
+/// Flags of a query for atomic operations.
 pub const FETCH_ATOMIC: u64 = 1 << 58;
 pub const COMPARE_ATOMIC: u64 = 1 << 59;
-/// Flag of a host's name that is an address.
+/// Flag: the host's name is a numeric address.
 pub const NUMERICHOST: u64 = 1 << 55;
 /// Flag of a binding.
 pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
-/// Both halves of what an endpoint does.
+/// The two directions of an endpoint.
 pub const TRANSMIT: u64 = SEND;
 
 pub const ADDR_UNSPEC: FiAddr = u64::MAX;
@@ -146,7 +146,7 @@ pub const ETRUNC: c_int = 265;
 pub const ENOKEY: c_int = 266;
 pub const ENOAV: c_int = 267;
 
-// ---- what describes a fabric
+// ---- structures that describe a fabric
 
 #[repr(C)]
 pub struct TxAttr {
@@ -250,7 +250,7 @@ pub struct Info {
     pub nic: *mut c_void,
 }
 
-/// What a provider is to libfabric, which writes into `context`.
+/// What libfabric knows of a provider. It writes into `context`.
 #[repr(C)]
 pub struct Provider {
     pub version: u32,
@@ -336,7 +336,7 @@ pub struct MrOps {
     pub regattr: unsafe extern "C" fn(*mut Fid, *const MrAttr, u64, *mut *mut FidMr) -> c_int,
 }
 
-/// The first fields; a client's may have more.
+/// The first fields; the client's structure may have more.
 #[repr(C)]
 pub struct MrAttr {
     pub mr_iov: *const iovec,
@@ -384,7 +384,7 @@ pub struct AvOps {
     pub av_set: Stub,
 }
 
-/// Of an event queue, as far as it is read.
+/// Attributes of an event queue, as far as they are read.
 #[repr(C)]
 pub struct EqAttr {
     pub size: usize,
@@ -416,7 +416,7 @@ pub struct CntrAttr {
     pub flags: u64,
 }
 
-/// A mutex and a condition, as `FI_GETWAIT` tells them.
+/// A mutex and a condition, as `FI_GETWAIT` returns them.
 #[repr(C)]
 pub struct MutexCondPlace {
     pub mutex: *mut libc::pthread_mutex_t,
@@ -453,7 +453,7 @@ pub struct CqOps {
     pub strerror: unsafe extern "C" fn(*mut FidCq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }
 
-/// The longest completion; the shorter formats are its beginnings. Addresses are numbers here: nothing is read or written there.
+/// The longest completion; shorter formats are prefixes of it. Addresses are plain numbers here: nothing is accessed through them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CqEntry {
@@ -580,14 +580,14 @@ pub struct RmaArgs {
     pub data: u64,
 }
 
-/// Words here.
+/// Words of this process.
 #[repr(C)]
 pub struct Ioc {
     pub addr: *mut c_void,
     pub count: usize,
 }
 
-/// Words of another's.
+/// Words of a peer.
 #[repr(C)]
 pub struct RmaIoc {
     pub addr: u64,
@@ -746,7 +746,7 @@ pub struct AtomicOps {
     pub compwritevalid: unsafe extern "C" fn(Ep, c_int, c_int, *mut usize) -> c_int,
 }
 
-/// The sizes in the headers of 1.17 on 64-bit Linux: `tests/mpi/abi.c` compares them with the headers themselves.
+/// The sizes in the headers of 1.17 on 64-bit Linux. `tests/mpi/abi.c` compares this list with the headers themselves.
 macro_rules! sizes {
     ($($structure:ty: $bytes:literal),* $(,)?) => { $(const _: () = assert!(size_of::<$structure>() == $bytes);)* };
 }
@@ -757,7 +757,7 @@ sizes! {
     StubOps<11>: 96, RmaIov: 24, RmaArgs: 64, Ioc: 16, RmaIoc: 24, AtomicArgs: 72, AtomicAttr: 16, MsgArgs: 48, TaggedArgs: 64, MsgOps: 80, TaggedOps: 80,
 }
 
-/// Fields that stand behind one of another size, as in the headers: the same list.
+/// Offsets of fields that follow one of another size, as in the headers. `tests/mpi/abi.c` compares this list too.
 macro_rules! places {
     ($($structure:ty, $field:ident: $bytes:literal),* $(,)?) => {
         $(const _: () = assert!(std::mem::offset_of!($structure, $field) == $bytes);)*

@@ -1,5 +1,5 @@
-//! Addresses: an endpoint's name and key, one behind the other, and the number that its memory endpoint's name has in place of its own;
-//! or a place, host and port, where such an address is told.
+//! Addresses. An address is an endpoint's name and key, followed by the endpoint number of its memory endpoint, whose name is otherwise the
+//! same. Or it is a place, host and port, where such an address can be asked for.
 
 use crate::abi;
 use std::ffi::{c_char, c_int, CStr};
@@ -14,29 +14,29 @@ const KEY_BYTES: usize = 8;
 /// Bytes of an address, all the same length.
 pub const ADDRESS_BYTES: usize = NAME_BYTES + KEY_BYTES + 4;
 
-/// Says that there is no memory endpoint.
+/// Stands for no memory endpoint.
 const NO_MEMORY: u32 = u32::MAX;
 
-/// How a place begins. No name does.
+/// The first bytes of a place. No name begins like that.
 const PLACE: [u8; 8] = *b"weft at:";
 
-/// The label by which a peer's memory endpoint is told.
+/// The label under which a peer's memory endpoint is published.
 const MEMORY_LABEL: &str = "memory";
 
-/// How long the name of a peer is asked for.
+/// How long to ask for the name of a peer.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// What an address is of.
+/// The meaning of an address.
 #[derive(Clone, Copy, Debug)]
 pub enum Address {
     /// A peer.
     Peer(Peer),
-    /// Where a peer's name is told, or is to be told. Port 0 stands for nowhere.
+    /// Where a peer's name is published, or is to be published. Port 0 stands for nowhere.
     Place(SocketAddr),
 }
 
 impl Address {
-    /// That of an endpoint which is told nowhere.
+    /// The address of an endpoint that is published nowhere.
     pub const NOWHERE: Address = Address::Place(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0));
 
     /// Its bytes.
@@ -55,7 +55,7 @@ impl Address {
         address
     }
 
-    /// What an address is of. None if it is none.
+    /// The meaning of an address. `None` if it is malformed.
     pub fn decode(address: &[u8; ADDRESS_BYTES]) -> Option<Address> {
         let Some(rest) = address.strip_prefix(&PLACE) else { return Peer::decode(address).map(Address::Peer) };
         let (ip, rest) = rest.split_first_chunk::<16>()?;
@@ -63,7 +63,7 @@ impl Address {
         Some(Address::Place(SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), u16::from_be_bytes(*port))))
     }
 
-    /// The peer. That of a place is asked for there, for some seconds at most.
+    /// The peer. For a place, asks there, for some seconds at most.
     pub fn peer(&self) -> Option<Peer> {
         let place = match self {
             Address::Peer(peer) => return Some(*peer),
@@ -86,7 +86,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Tells a peer's address at a place, until the result is dropped.
+/// Publishes a peer's address at a place, until the result is dropped.
 ///
 /// # Errors
 /// The number of the system's error.
@@ -107,7 +107,7 @@ pub fn tell_at(place: SocketAddr, peer: &Peer) -> Result<NameServer, c_int> {
     }
 }
 
-/// The place that C names by host and port, of which one may be missing. None if there is no such host, or no such port.
+/// The place for a host and port from C, one of which may be missing. `None` if there is no such host or port.
 ///
 /// # Safety
 /// Each is null or a string.
@@ -123,7 +123,7 @@ pub unsafe fn place(node: *const c_char, service: *const c_char, flags: u64) -> 
         Some(node) if flags & abi::NUMERICHOST != 0 => Some(SocketAddr::new(node.ok()?.parse().ok()?, port)),
         Some(node) => {
             let all: Vec<SocketAddr> = (node.ok()?, port).to_socket_addrs().ok()?.collect();
-            // Loopback of IPv6 is missing on many machines that resolve to it.
+            // Prefer IPv4: many machines resolve names to the loopback of IPv6 without having it.
             all.iter().find(|place| place.is_ipv4()).or(all.first()).copied()
         }
     }
@@ -132,11 +132,11 @@ pub unsafe fn place(node: *const c_char, service: *const c_char, flags: u64) -> 
 /// A peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Of its endpoint for messages.
+    /// The name of its endpoint for messages.
     pub name: Name,
-    /// Of both endpoints.
+    /// The key of both endpoints.
     pub key: Key,
-    /// The number of its endpoint for remote memory, if it has one. That one's name is the same in all else.
+    /// The number of its endpoint for remote memory, if it has one. The rest of that endpoint's name is the same.
     pub memory: Option<EndpointId>,
 }
 
@@ -157,7 +157,7 @@ impl Peer {
         address
     }
 
-    /// What an address is of. None if it is none.
+    /// The peer of an address. `None` if it is malformed.
     pub fn decode(address: &[u8; ADDRESS_BYTES]) -> Option<Peer> {
         let (name, rest) = address.split_at(NAME_BYTES);
         let (key, number) = rest.split_at(KEY_BYTES);

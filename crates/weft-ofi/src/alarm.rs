@@ -1,8 +1,8 @@
-//! The bells of a domain, and the thread that rings them for what the bundle takes.
+//! The bells of a domain, and the thread that rings them when something comes to the bundle.
 //!
-//! As long as the client's calls alone poll the bundle, its descriptor wakes a client that waits. Once a thread of weft's polls it too,
-//! that thread takes what the descriptor would tell of. So another thread waits for the client then, in the bundle's own wait. It knows
-//! nothing of the domain's state: it rings every bell that is armed.
+//! While only the client's calls poll the bundle, its descriptor wakes a waiting client. Once a thread of weft polls the bundle too, that
+//! thread takes arrivals before the descriptor can report them. Then a second thread waits on behalf of the client, with the bundle's own
+//! wait. It knows nothing of the domain's state: it rings every bell that is armed.
 
 use crate::bell::{Bell, Ringer};
 use std::io;
@@ -12,24 +12,24 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft::{SharedBundle, Waited, Waker};
 
-/// Looks before a wait, each of which finds nothing if nothing comes meanwhile.
+/// Looks before a wait. They find nothing if nothing comes meanwhile.
 const LOOKS_MOST: u32 = 4;
 
-/// After so long a condition is tried again whose mutex the client had.
+/// After this time a condition is rung again if the client held its mutex.
 const TRY_AGAIN: Duration = Duration::from_micros(200);
 
-/// Where the handle of the bundle is that the thread waits with.
+/// Where the bundle's handle is that the thread waits with.
 #[derive(Debug)]
 enum Handle {
     /// There is no thread.
     None,
-    /// It is to be armed.
+    /// The thread is not armed yet.
     Idle(SharedBundle),
-    /// The thread is to wait with it.
+    /// The thread will wait with it.
     Armed(SharedBundle),
-    /// The thread waits, or the arming thread has it.
+    /// The thread waits with it, or the arming thread has it.
     Used,
-    /// The thread is to end.
+    /// The thread must end.
     Over,
 }
 
@@ -45,7 +45,7 @@ struct Desk {
 
 impl Ringer for Desk {
     fn look(&self) {
-        // Under the lock under which the thread looks before it sleeps.
+        // Takes the lock under which the thread looks before it sleeps, so that the thread cannot miss this.
         drop(lock(&self.handle));
         self.moved.notify_one();
         if let Some(waker) = self.waker.get() {
@@ -59,7 +59,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Desk {
-    /// The bells, to be used without the lock.
+    /// The bells, for use without the lock.
     fn bells(&self) -> Vec<Arc<Bell>> {
         lock(&self.bells).clone()
     }
@@ -69,9 +69,9 @@ impl Desk {
         self.moved.notify_one();
     }
 
-    /// Waits, and rings, until it is over.
+    /// Waits and rings, until it must end.
     fn watch(&self) {
-        // Conditions whose mutexes clients had.
+        // Conditions whose mutexes were held by clients.
         let mut late: Vec<Arc<Bell>> = Vec::new();
         loop {
             late.extend(self.bells().into_iter().filter(|bell| bell.take_due()));
@@ -82,13 +82,13 @@ impl Desk {
                 Handle::Over => return,
                 Handle::Armed(bundle) => {
                     drop(handle);
-                    // It fails in a handler alone, and there are none.
+                    // It fails only in a handler, and there are none.
                     let has_news = bundle.wait(most) != Ok(Waited::Nothing);
                     let mut handle = lock(&self.handle);
                     if matches!(*handle, Handle::Over) {
                         return;
                     }
-                    // Before it rings: a client that is woken finds it idle, and arms it anew.
+                    // Before it rings: a woken client finds the thread idle, and arms it again.
                     *handle = if has_news { Handle::Idle(bundle) } else { Handle::Armed(bundle) };
                     drop(handle);
                     if has_news {
@@ -98,7 +98,7 @@ impl Desk {
                 }
                 other => {
                     *handle = other;
-                    // A bell that is due from now on is told under this lock.
+                    // A bell that becomes due from now on reports that under this lock.
                     if !lock(&self.bells).iter().any(|bell| bell.is_due()) {
                         let most = most.unwrap_or(Duration::MAX);
                         drop(self.moved.wait_timeout(handle, most).unwrap_or_else(PoisonError::into_inner));
@@ -121,7 +121,7 @@ impl Drop for Watcher {
         self.desk.put(Handle::Over);
         self.desk.look();
         if let Some(thread) = self.thread.take() {
-            // It ends after the wait that it is in. It does not panic.
+            // The thread ends after its present wait. It does not panic.
             let _ = thread.join();
         }
     }
@@ -135,7 +135,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// One without bells.
+    /// An alarm without bells.
     pub fn new() -> Alarm {
         let (handle, moved, bells) = (Mutex::new(Handle::None), Condvar::new(), Mutex::default());
         Alarm { desk: Arc::new(Desk { handle, moved, bells, waker: OnceLock::new() }), watcher: None }
@@ -146,7 +146,7 @@ impl Alarm {
         lock(&self.desk.bells).is_empty()
     }
 
-    /// Makes a bell that rings a descriptor. `bundle` is the bundle's, if it tells.
+    /// Makes a bell that rings a descriptor. `bundle` is the bundle's descriptor, if that reports arrivals.
     ///
     /// # Errors
     /// As the system's.
@@ -154,7 +154,7 @@ impl Alarm {
         Ok(self.add(Bell::event(bundle)?))
     }
 
-    /// Makes a bell that rings a condition. There is to be a thread that does so: see [`Alarm::follow`].
+    /// Makes a bell that rings a condition. It needs the thread: see [`Alarm::follow`].
     pub fn add_cond(&self) -> Arc<Bell> {
         let desk: Arc<dyn Ringer> = self.desk.clone();
         self.add(Bell::cond(Arc::downgrade(&desk)))
@@ -171,7 +171,7 @@ impl Alarm {
         lock(&self.desk.bells).retain(|other| !Arc::ptr_eq(other, bell));
     }
 
-    /// Has a thread wait for what a shared bundle takes from now on, once a bell is armed. Nothing is done if there is one.
+    /// Makes a thread wait, once a bell is armed, for what a shared bundle takes from now on. Does nothing if there is a thread already.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -188,14 +188,14 @@ impl Alarm {
         self.watcher = Some(Watcher { desk, thread: Some(thread) });
         for bell in self.desk.bells() {
             bell.leave_bundle();
-            // A client that waits looks once more, and arms it anew.
+            // A waiting client checks once more, and arms it again.
             bell.ring();
         }
         Ok(())
     }
 
-    /// Begins to arm the thread. It gives its handle, which has seen all that came so far; none if the thread is armed already, or there
-    /// is none.
+    /// Begins to arm the thread. Takes the thread's handle, for a last look at everything that came so far. `None` if the thread is armed
+    /// already, or there is no thread.
     pub fn begin(&self) -> Option<SharedBundle> {
         let mut place = lock(&self.desk.handle);
         let bundle = match std::mem::replace(&mut *place, Handle::Used) {
@@ -214,7 +214,7 @@ impl Alarm {
         Some(bundle)
     }
 
-    /// Ends what [`Alarm::begin`] began: the thread waits from now on for what has come since, or is left alone.
+    /// Ends what [`Alarm::begin`] began: from now on the thread waits for what has come since, or is left idle.
     pub fn end(&self, bundle: SharedBundle, is_armed: bool) {
         self.desk.put(if is_armed { Handle::Armed(bundle) } else { Handle::Idle(bundle) });
     }

@@ -1,4 +1,4 @@
-//! Atomic operations on memory of others, as C makes them.
+//! Atomic operations on peers' memory, as C calls them.
 
 use crate::abi::{self, AtomicArgs, AtomicAttr, AtomicOps, FiAddr, FidDomain, FidEp, Ioc, RmaIoc};
 use crate::ep::{of, Ep};
@@ -26,7 +26,7 @@ pub static ATOMIC: AtomicOps = AtomicOps {
     compwritevalid,
 };
 
-/// Bytes of the words that one operation changes.
+/// Bytes of words that one operation changes, at most.
 const WORDS_MOST: usize = 64 << 10;
 
 const INVALID: isize = -(libc::EINVAL as isize);
@@ -39,11 +39,11 @@ enum Form {
     Base,
     /// Old values come back.
     Fetch,
-    /// So they do, and there are values to compare with.
+    /// Old values come back, and there are values to compare with.
     Compare,
 }
 
-/// What a client's numbers for type and operation mean, if there is such an operation in that form.
+/// The operation that the client's numbers for type and operation stand for, if it exists in that form.
 fn meant(of: c_int, atomic: c_int, form: Form) -> Option<(Type, Atomic)> {
     let of = match of {
         abi::INT8 => Type::I8,
@@ -84,7 +84,7 @@ fn meant(of: c_int, atomic: c_int, form: Form) -> Option<(Type, Atomic)> {
     atomic.is_for(of).then_some((of, atomic))
 }
 
-/// Words of the client's, in pieces.
+/// Words of the client, in pieces.
 #[derive(Clone, Copy)]
 struct Words {
     iov: *const Ioc,
@@ -94,7 +94,7 @@ struct Words {
 impl Words {
     const NONE: Words = Words { iov: std::ptr::null(), count: 0 };
 
-    /// How many words there are. None for too many pieces, or too many words of this type.
+    /// The number of words. `None` for too many pieces, or too many words of this type.
     ///
     /// # Safety
     /// There are so many pieces.
@@ -117,7 +117,7 @@ impl Words {
         for at in 0..self.count {
             // SAFETY: the caller's promise.
             let piece = unsafe { &*self.iov.add(at) };
-            // SAFETY: the caller's promise. They are copied at once, and the value is dropped.
+            // SAFETY: the caller's promise. The bytes are copied at once, and the value is dropped.
             let lent = unsafe { Lent::new(piece.addr.cast(), piece.count * of.bytes()) };
             bytes.extend_from_slice(lent.bytes());
         }
@@ -127,7 +127,7 @@ impl Words {
     /// The places for words.
     ///
     /// # Safety
-    /// As [`Words::copy`], but that they can be written, and are left alone, until the operation has ended.
+    /// As [`Words::copy`], except that the words can be written, and are left alone, until the operation has ended.
     unsafe fn places(self, of: Type) -> Vec<LentMut> {
         // SAFETY: the caller's promise.
         let pieces = (0..self.count).map(|at| unsafe { &*self.iov.add(at) });
@@ -136,10 +136,10 @@ impl Words {
     }
 }
 
-/// An atomic operation, as all calls mean it.
+/// An atomic operation, with the arguments of all forms of calls.
 struct Atomically<'a> {
     remote: Remote,
-    /// Its places, if there are several.
+    /// Its places, if it has several.
     places: &'a [RmaIoc],
     of: c_int,
     atomic: c_int,
@@ -153,7 +153,7 @@ impl Ep {
     /// Posts an atomic operation.
     ///
     /// # Safety
-    /// All words are there: operands and values to compare with until this returns, and places for results until the operation has ended.
+    /// All words exist: operands and values to compare with until this returns, and room for results until the operation has ended.
     unsafe fn change(&self, it: Atomically<'_>) -> isize {
         let Atomically { remote, places, operands, compare, result, form, .. } = it;
         let Some((of, atomic)) = meant(it.of, it.atomic, form) else { return NO_SUCH };
@@ -171,7 +171,7 @@ impl Ep {
             _ => (Some(Target::Owned(vec![0; results * of.bytes()])), rooms),
         };
         let operands = match atomic {
-            // There may be none. What words are read is for the results to say.
+            // There may be no operands. The results determine which words are read.
             Atomic::Read => vec![0; results * of.bytes()],
             _ if form != Form::Base && results != words => return INVALID,
             // SAFETY: the caller's promise: they can be read.
@@ -191,7 +191,7 @@ impl Ep {
     }
 }
 
-/// How words are named that lie in one piece.
+/// Words that lie in one piece.
 fn one(start: *const c_void, count: usize) -> Ioc {
     Ioc { addr: start.cast_mut(), count }
 }
@@ -204,7 +204,7 @@ fn plain(to: FiAddr, addr: u64, key: u64, context: *mut c_void) -> Remote {
     Remote { to, addr, key, context: context as usize, flags: None, data: None, is_quiet: false }
 }
 
-/// An operation on words at several places as one on each. None if these have not as many words as there are operands.
+/// Splits an operation on words at several places into one for each place. `None` if the number of words differs from that of operands.
 fn spread(changing: Changing, places: &[RmaIoc]) -> Option<Vec<Action>> {
     let Changing { change, operands, second, old, pieces } = changing;
     let bytes = change.of.bytes();
@@ -243,7 +243,7 @@ fn spread(changing: Changing, places: &[RmaIoc]) -> Option<Vec<Action>> {
     (operands.is_empty() && !actions.is_empty()).then_some(actions)
 }
 
-/// What a description says. None if it has too many places at the target, or none.
+/// The operation of a description. `None` if it has too many places at the target, or none.
 ///
 /// # Safety
 /// There are as many places as it counts, until the result is dropped.
@@ -492,7 +492,7 @@ unsafe extern "C" fn compwritemsg(
     unsafe { ep.change(it) }
 }
 
-/// Says how many words an operation may change, if there is such an operation.
+/// Returns how many words an operation may change, if the operation exists.
 ///
 /// # Safety
 /// `count` is null or can be written.

@@ -1,4 +1,4 @@
-//! Address vectors: which peer is meant by a number, at all endpoints that are bound to one.
+//! Address vectors: they assign numbers to peers, for all endpoints that are bound to one.
 
 use crate::abi::{self, AvAttr, AvOps, FiAddr, Fid, FidAv, FidDomain, Ops};
 use crate::addr::{self, Address, Peer, ADDRESS_BYTES};
@@ -28,13 +28,13 @@ pub unsafe extern "C" fn open(
     place: *mut *mut FidAv,
     context: *mut c_void,
 ) -> c_int {
-    /// Inserting is told by events.
+    /// Insertions are reported by events.
     const EVENT: u64 = abi::COMPLETION;
     // SAFETY: it is a domain of ours, open.
     let domain = unsafe { &*domain.cast::<Domain>() };
     // SAFETY: the client's promise: there are attributes.
     let attr = unsafe { &*attr };
-    // Named ones are shared by processes.
+    // Named vectors are shared between processes.
     if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & EVENT != 0 {
         return -libc::ENOSYS;
     }
@@ -78,11 +78,11 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     closed
 }
 
-/// Has an endpoint that is bound to a vector find its addresses there.
+/// Makes an endpoint that is bound to a vector look up addresses there.
 pub fn look_up_there(state: &mut State, slot: usize) {
     let ep = &state.eps[slot];
     let Some(book) = ep.av.and_then(|av| state.avs.get(av)).cloned() else { return };
-    // It fails for no endpoint that is there.
+    // Cannot fail: the endpoint exists.
     let _ = state.bundle.tagged(ep.endpoint, |tagged| tagged.set_directory(book));
 }
 
@@ -111,7 +111,7 @@ unsafe extern "C" fn insert(
     inserted
 }
 
-/// Inserts whoever is told at a host and port.
+/// Inserts the peer that is published at a host and port.
 unsafe extern "C" fn insertsvc(
     av: *mut FidAv,
     node: *const c_char,
@@ -136,19 +136,19 @@ unsafe extern "C" fn insertsvc(
 }
 
 impl Av {
-    /// Inserts an address, and returns its number. A place is asked for its endpoint first, while the domain is not locked.
+    /// Inserts an address, and returns its number. If it is a place, asks there first, without the domain's lock.
     fn insert(&self, address: &Address) -> Option<FiAddr> {
         let peer = address.peer()?;
         self.state.with(|state| insert_one(state, self.number, peer))
     }
 }
 
-/// Enters it. Endpoints map it when the first operation goes there, or when it speaks; one that has spoken already is mapped now.
+/// Enters a peer. Endpoints map it at the first operation to it, or at its first message; one that has sent already is mapped now.
 fn insert_one(state: &mut State, av: usize, peer: Peer) -> Option<FiAddr> {
     let number = state.avs.get(av)?.insert(peer)?;
     let State { bundle, eps, .. } = state;
     for (_, ep) in eps.iter().filter(|(_, ep)| ep.av == Some(av)) {
-        // It fails for no endpoint that is there.
+        // Cannot fail: the endpoint exists.
         let _ = bundle.tagged(ep.endpoint, |tagged| tagged.map_if_known(number, peer.name, peer.key));
     }
     Some(number.into())
@@ -165,7 +165,7 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut FiAddr, count: usize, 
                 return -libc::EINVAL;
             }
             for (_, ep) in state.eps.iter_mut().filter(|(_, ep)| ep.av == Some(av.number)) {
-                // Nothing is mapped there if nothing went there.
+                // Nothing is mapped there if no operation went there.
                 let _ = state.bundle.tagged(ep.endpoint, |tagged| tagged.unmap(number as u32));
                 if let Some(memory) = &mut ep.memory {
                     memory.unmap(&mut state.bundle, number as u32);
@@ -188,7 +188,7 @@ unsafe extern "C" fn lookup(av: *mut FidAv, number: FiAddr, address: *mut c_void
     0
 }
 
-/// Stores as much of an address as there is room for, and its length. Says whether all of it found room.
+/// Stores as much of an address as there is room for, and its length. Returns whether all of it fitted.
 ///
 /// # Safety
 /// `len` can be read and written. `place` is null, or `*len` bytes can be written there.
@@ -204,7 +204,7 @@ pub unsafe fn store_address(address: &[u8; ADDRESS_BYTES], place: *mut c_void, l
     room >= ADDRESS_BYTES && !place.is_null()
 }
 
-/// An address in words: the name, without the key.
+/// An address as text: the name, without the key.
 unsafe extern "C" fn straddr(
     _av: *mut FidAv,
     address: *const c_void,

@@ -1,4 +1,4 @@
-//! Bells: each queue and each counter has one that a client waits for outside of libfabric's calls. It rings once for each time that it
+//! Bells: each queue and each counter has one, for clients that wait outside of libfabric's calls. A bell rings once for each time that it
 //! was armed.
 
 use crate::mutex_cond::MutexCond;
@@ -20,7 +20,7 @@ pub struct Bell {
 #[derive(Debug)]
 enum Kind {
     Event(Event),
-    /// It is rung by a thread, because the one that has news may have the mutex.
+    /// A thread rings it, because the thread that has news may hold the mutex.
     Cond {
         cond: Arc<MutexCond>,
         is_due: AtomicBool,
@@ -28,24 +28,24 @@ enum Kind {
     },
 }
 
-/// A thread that rings what is due.
+/// A thread that rings bells that are due.
 pub trait Ringer: std::fmt::Debug + Send + Sync {
-    /// Has it look. Does not block.
+    /// Makes it look. Does not block.
     fn look(&self);
 }
 
-/// A descriptor that a client waits for.
+/// A descriptor that a client waits on.
 #[derive(Debug)]
 struct Event {
-    /// The client has this one. The next two are in it.
+    /// The client waits on this one, which contains the next two.
     set: OwnedFd,
     event: OwnedFd,
-    /// The bundle's descriptor, while it tells.
+    /// The bundle's descriptor, while that reports arrivals.
     bundle: Mutex<Option<OwnedFd>>,
 }
 
 impl Bell {
-    /// One that rings a descriptor; `bundle` is the bundle's, if it tells.
+    /// A bell that rings a descriptor. `bundle` is the bundle's descriptor, if that reports arrivals.
     ///
     /// # Errors
     /// As the system's.
@@ -60,7 +60,7 @@ impl Bell {
         Ok(Bell::of(Kind::Event(Event { set, event, bundle: Mutex::new(bundle) })))
     }
 
-    /// One that rings a condition.
+    /// A bell that rings a condition.
     pub fn cond(ringer: Weak<dyn Ringer>) -> Bell {
         Bell::of(Kind::Cond { cond: MutexCond::new(), is_due: AtomicBool::new(false), ringer })
     }
@@ -69,7 +69,7 @@ impl Bell {
         Bell { is_armed: AtomicBool::new(false), kind }
     }
 
-    /// The bundle's descriptor tells no longer.
+    /// The bundle's descriptor no longer reports arrivals.
     pub fn leave_bundle(&self) {
         if let Kind::Event(Event { set, bundle, .. }) = &self.kind {
             if let Some(bundle) = bundle.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -79,17 +79,17 @@ impl Bell {
         }
     }
 
-    /// Forgets that it rang. Before its queue is looked at: what comes later rings anew.
+    /// Forgets that it rang. Call it before looking at the queue, so that later news rings again.
     pub fn hush(&self) {
         if let Kind::Event(Event { event, .. }) = &self.kind {
-            // It fails if it has not rung.
+            // Fails if it has not rung.
             let _ = rustix::io::read(event, &mut [0; 8]);
         }
     }
 
-    /// The next news rings it, or none does.
+    /// Arms it for the next news, or disarms it.
     pub fn arm(&self, is_armed: bool) {
-        // With `ring`, so that news behind this ring.
+        // SeqCst, as in `ring`: news that comes after this rings.
         self.is_armed.store(is_armed, Ordering::SeqCst);
     }
 
@@ -109,7 +109,7 @@ impl Bell {
         }
         match &self.kind {
             Kind::Event(Event { event, .. }) => {
-                // It fails if it has been rung so often that nobody can have missed it.
+                // Fails if it was rung so often that nobody can have missed it.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
             Kind::Cond { is_due, ringer, .. } => {
@@ -121,17 +121,17 @@ impl Bell {
         }
     }
 
-    /// Whether a thread is to ring it, which is not asked again then.
+    /// Whether a thread must ring it. Resets that.
     pub fn take_due(&self) -> bool {
         matches!(&self.kind, Kind::Cond { is_due, .. } if is_due.swap(false, Ordering::SeqCst))
     }
 
-    /// Whether a thread is to ring it.
+    /// Whether a thread must ring it.
     pub fn is_due(&self) -> bool {
         matches!(&self.kind, Kind::Cond { is_due, .. } if is_due.load(Ordering::SeqCst))
     }
 
-    /// Rings a condition. False if the client has the mutex: then it is to be tried again. Does not block.
+    /// Rings a condition. False if the client holds the mutex: then try again. Does not block.
     pub fn try_ring(&self) -> bool {
         match &self.kind {
             Kind::Cond { cond, .. } => cond.try_ring(),
@@ -139,7 +139,7 @@ impl Bell {
         }
     }
 
-    /// Gives C what it waits for (`FI_GETWAIT`).
+    /// Gives C the wait object (`FI_GETWAIT`).
     ///
     /// # Safety
     /// There is room for what it is: a descriptor, or pointers to a mutex and a condition.

@@ -1,5 +1,5 @@
-//! The bundle of a domain: without a lock as long as the client's calls are all that polls it, and one that a thread of weft's polls too
-//! from when peers are to reach memory here while the client computes.
+//! The bundle of a domain. It has no lock as long as only the client's calls poll it. It becomes a shared one once peers may access memory
+//! here while the client computes, because then a thread of weft polls it too.
 
 use crate::info::MEMORY_OPERATIONS;
 use std::ops::RangeInclusive;
@@ -9,22 +9,22 @@ use weft::memory::Memory;
 use weft::tagged::{Ended, Tagged};
 use weft::{memory, tagged, AnyThread, Bundle, Endpoint, Error, Key, Name, SharedBundle, Waited, Waker};
 
-/// How much of what was sent an endpoint keeps for receivers that have not asked for it, in MiB.
+/// How many MiB of sent messages an endpoint keeps for receivers that have not asked for them.
 const SEND_BUFFER: &str = "WEFT_SEND_BUFFER";
 const SEND_BUFFER_RANGE: RangeInclusive<usize> = 1..=1 << 20;
 const SEND_BUFFER_MIB: usize = 64;
 
-/// Messages that wait at an endpoint for receives, from all senders together, before no sender gets credit for more than a window of its own.
+/// Messages that wait at an endpoint for receives, from all senders together, before each sender gets credit for only a window of its own.
 const WAITING_MOST: usize = 1 << 20;
 
-/// Messages up to this many bytes carry their contents. An announced message needs its sender a second time: with eight ranks on two
-/// processors 16,385 bytes took 35 us instead of 5.
+/// Messages up to this many bytes carry their contents. An announced message needs its sender a second time, which is slow when ranks share
+/// processors.
 const EAGER_MOST: usize = 64 << 10;
 
-/// What endpoints for messages are opened with.
+/// The settings of endpoints for messages.
 ///
 /// # Errors
-/// What is wrong with a setting.
+/// The fault of a setting.
 pub fn message_settings() -> Result<tagged::Settings, String> {
     let mib = match std::env::var_os(SEND_BUFFER).filter(|value| !value.is_empty()) {
         None => SEND_BUFFER_MIB,
@@ -37,7 +37,7 @@ pub fn message_settings() -> Result<tagged::Settings, String> {
             })?,
     };
     Ok(tagged::Settings {
-        // Clients cancel receives themselves when a peer leaves in good order.
+        // Clients cancel receives themselves when a peer leaves in an orderly way.
         receives_stay: true,
         waiting_most: WAITING_MOST,
         eager_most: EAGER_MOST,
@@ -46,10 +46,10 @@ pub fn message_settings() -> Result<tagged::Settings, String> {
     })
 }
 
-/// What a thread sleeps on.
+/// What a thread can sleep on.
 #[derive(Debug)]
 pub enum Sleeper {
-    /// A descriptor that becomes readable when something comes. To be looked at after this time all the same.
+    /// A descriptor that becomes readable when something comes. Check again after this time in any case.
     Descriptor(i32, Duration),
     /// The bundle's own wait.
     Shared(SharedBundle),
@@ -63,11 +63,11 @@ pub enum DomainBundle {
     Own(Bundle<AnyThread>),
     /// Used by a service thread, too.
     Serviced(SharedBundle),
-    /// Between the two; never seen outside of `serve`.
+    /// Between the two; only inside `serve`.
     OnTheWay,
 }
 
-/// The same call of either kind.
+/// Makes the same call for either kind.
 macro_rules! of_either {
     ($bundle:expr, $own:ident => $with_own:expr, $shared:ident => $with_shared:expr) => {
         match $bundle {
@@ -112,16 +112,16 @@ impl Held<'_> {
 }
 
 impl DomainBundle {
-    /// Has a thread serve it, too. That it is so already is fine.
+    /// Makes a thread serve it too, unless one does so already.
     ///
     /// # Errors
-    /// If the thread cannot be started. Then there is none, and all else goes on.
+    /// If the thread cannot be started. Everything else works as before.
     pub fn serve(&mut self) -> Result<(), Error> {
         self.share();
         of_either!(self, _own => Ok(()), shared => shared.start_service())
     }
 
-    /// Has other threads be able to use it, too.
+    /// Makes it usable by other threads too.
     pub fn share(&mut self) {
         if let DomainBundle::Own(_) = self {
             if let DomainBundle::Own(bundle) = std::mem::replace(self, DomainBundle::OnTheWay) {
@@ -130,7 +130,7 @@ impl DomainBundle {
         }
     }
 
-    /// It, if other threads may use it.
+    /// The shared bundle, if it is one.
     pub fn shared(&self) -> Option<&SharedBundle> {
         of_either!(self, _own => None, shared => Some(shared))
     }
@@ -182,7 +182,7 @@ impl DomainBundle {
     /// Makes an endpoint for messages and, if it `has_memory`, one for remote memory with the same key.
     ///
     /// # Errors
-    /// As weft's. Nothing is left behind.
+    /// As weft's. Then nothing is left behind.
     pub fn endpoints(
         &mut self,
         settings: tagged::Settings,
@@ -207,7 +207,7 @@ impl DomainBundle {
         match made {
             Ok(memory) => Ok((endpoint, Some(memory))),
             Err(error) => {
-                // It fails for no endpoint that is there.
+                // Cannot fail: the endpoint exists.
                 let _ = self.free(endpoint);
                 Err(error)
             }
@@ -226,7 +226,7 @@ impl DomainBundle {
         of_either!(self, own => own.key(endpoint), shared => shared.key(endpoint))
     }
 
-    /// For endpoints of remote memory; those for messages map by their own calls.
+    /// For endpoints of remote memory. Endpoints for messages map by their own calls.
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         of_either!(self, own => own.map(endpoint, index, name, key), shared => shared.map(endpoint, index, name, key))
     }
@@ -256,7 +256,7 @@ impl DomainBundle {
         )
     }
 
-    /// What a thread may sleep on that leaves the bundle to others meanwhile. None if there is something to do.
+    /// What a thread can sleep on while others use the bundle. `None` if there is something to do.
     pub fn sleeper(&mut self) -> Option<Sleeper> {
         of_either!(
             self,
@@ -265,12 +265,12 @@ impl DomainBundle {
         )
     }
 
-    /// The descriptor that tells when something comes. None if other threads may take what it would tell of.
+    /// The descriptor that reports arrivals. `None` if other threads may take these first.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         of_either!(self, own => Some(own.wait_fd()), _shared => None)
     }
 
-    /// Makes the descriptor ready, if it has one that tells. False if there is something already.
+    /// Arms the descriptor, if it has one that reports arrivals. False if something has come already.
     pub fn arm(&mut self) -> bool {
         of_either!(self, own => own.arm(), _shared => true)
     }

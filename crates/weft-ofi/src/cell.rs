@@ -1,10 +1,11 @@
-//! What all objects of a domain share, behind a lock that costs next to nothing as long as one thread uses it.
+//! The value that all objects of a domain share, behind a lock that is nearly free while a single thread uses it.
 //!
-//! Clients that say nothing of threads get a domain that any number may use, and most use it from one. So the lock begins as the first
-//! thread's own: that thread only notes that it is inside, with plain loads and stores. The first other thread ends that for good: it
-//! says so, has the kernel put a barrier into every running thread of the process (`membarrier`), and waits until the first one
-//! is outside. From then on it is a lock as usual. (Biased locking, as Java's virtual machines had it. `weft_shm::biased` is for an owner that stays
-//! and a visitor that may go away again; here nobody may, and who comes second is as good as the first.)
+//! A client that states no threading model gets a domain that any number of threads may use, though most use it from one. So at first the
+//! lock belongs to the first thread, which merely notes that it is inside, with plain loads and stores. The first other thread ends that
+//! for good: it announces itself, has the kernel put a barrier into every running thread of the process (`membarrier`), and waits until the
+//! first thread is outside. From then on the lock is an ordinary one. (Biased locking, as Java's virtual machines had it.
+//! `weft_shm::biased` is for an owner that stays and a visitor that may give up; here nobody may give up, and the second thread has the
+//! same rights as the first.)
 
 use crate::abi;
 use std::cell::UnsafeCell;
@@ -16,7 +17,7 @@ use weft_shm::barrier;
 use weft_shm::biased::this_thread;
 use weft_shm::Life;
 
-/// What a call returns that cannot be made: this is a forked child of the process that the domain is of, or a call before it panicked.
+/// The result of a call that cannot be made: this is a forked child of the domain's process, or an earlier call panicked.
 pub trait Refused {
     fn refused() -> Self;
 }
@@ -49,17 +50,17 @@ impl<T, E: Refused> Refused for Result<T, E> {
     }
 }
 
-/// A value that calls of a client use one at a time.
+/// A value that a client's calls use one at a time.
 #[derive(Debug)]
 pub struct DomainCell<T> {
     life: Life,
-    /// A call panicked: nothing is known of the value.
+    /// A call panicked, so the value may be inconsistent.
     is_broken: AtomicBool,
-    /// The client lets no two threads into a domain at once (`FI_THREAD_DOMAIN`).
+    /// The client lets only one thread at a time into a domain (`FI_THREAD_DOMAIN`).
     is_serialised: bool,
-    /// The first thread, once there was one.
+    /// The first thread, once there is one.
     first: AtomicUsize,
-    /// The first thread is inside, and does not hold the lock.
+    /// The first thread is inside, without holding the lock.
     is_inside: AtomicBool,
     /// All threads take the lock.
     is_shared: AtomicBool,
@@ -67,30 +68,30 @@ pub struct DomainCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `with` is the only way to the value, and lets one thread in at a time: under the lock; or the first thread without it, for
-// which all others wait before they go on under the lock; or because the caller of `new` promised it. What one thread did is passed
-// on by the lock, by `is_inside`, or by what the client orders its threads with.
+// SAFETY: `with` is the only way to the value, and lets one thread in at a time. Either that thread holds the lock; or it is the first
+// thread without the lock, and all others wait for it before they go on under the lock; or the caller of `new` promised it. The lock,
+// `is_inside`, or the client's own ordering of its threads passes on what one thread did to the next.
 unsafe impl<T: Send> Sync for DomainCell<T> {}
 
-/// Leaves, also if what runs inside panics.
+/// Leaves when dropped, even by a panic inside.
 struct Inside<'a>(&'a AtomicBool);
 
 impl Drop for Inside<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Pairs with the acquire of who ends the first thread's right.
+        // Pairs with the acquire of the thread that ends the first thread's right.
         self.0.store(false, Ordering::Release);
     }
 }
 
 impl<T> DomainCell<T> {
-    /// A cell that lets threads in one at a time, unless that `is_serialised` by the client.
+    /// A cell that lets threads in one at a time, unless the client guarantees that itself (`is_serialised`).
     ///
     /// # Safety
-    /// If it is, no two threads are in [`DomainCell::with`] at once, and each comes after the one before it in the sense of the memory
-    /// model.
+    /// If `is_serialised`, no two threads are in [`DomainCell::with`] at once, and each use happens after the one before it in the sense of
+    /// the memory model.
     pub unsafe fn new(value: T, is_serialised: bool) -> DomainCell<T> {
-        // Without the barrier nobody could end the first thread's right.
+        // Without the barrier, no thread could end the first thread's right.
         let has_first = is_serialised || (barrier::register() && barrier::heavy_here());
         DomainCell {
             life: Life::current(),
@@ -104,18 +105,18 @@ impl<T> DomainCell<T> {
         }
     }
 
-    /// Whether this is a forked child. Nothing of the domain may be used there.
+    /// Whether this is a forked child, where the domain must not be used.
     pub fn is_left_behind(&self) -> bool {
         self.life.is_over()
     }
 
-    /// Whether the client promised to let no two threads in at once.
+    /// Whether the client promised to let only one thread in at a time.
     pub fn is_serialised(&self) -> bool {
         self.is_serialised
     }
 
-    /// Runs something that uses the value, and that does not come here again. [Refused] in a forked child, before anything is locked. A
-    /// panic ends here, because it cannot go through C: it and all calls after it are refused.
+    /// Runs a closure on the value; it must not call this again. [Refused] in a forked child, before anything is locked. A panic stops
+    /// here, because it must not unwind into C: this call and all later ones are refused.
     #[inline(always)]
     pub fn with<R: Refused>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         if self.life.is_over() || self.is_broken.load(Ordering::Relaxed) {
@@ -138,19 +139,20 @@ impl<T> DomainCell<T> {
     #[inline(always)]
     fn with_value<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
         if self.is_serialised {
-            // SAFETY: no other thread is here (see `new`). `run` does not call this again: what this crate runs inside has the value,
-            // and never the cell.
+            // SAFETY: no other thread is here (see `new`). `run` does not call this again: the closures of this crate get the value, and
+            // never the cell.
             return run(unsafe { &mut *self.value.get() });
         }
-        // Relaxed: a thread looks for itself, which only it has written.
+        // Relaxed: a thread looks for its own number, which only it has written.
         if self.first.load(Ordering::Relaxed) == this_thread() {
             self.is_inside.store(true, Ordering::Relaxed);
             let inside = Inside(&self.is_inside);
-            // The other thread's barrier stands between these two on the processor: either it sees that we are inside, or we see it.
+            // The other thread's heavy barrier orders these two steps on this processor: either it sees that we are inside, or we see its
+            // mark.
             barrier::light();
             if !self.is_shared.load(Ordering::Relaxed) {
-                // SAFETY: this thread is the only one that comes in without the lock. Every other thread sets `is_shared` first, and
-                // waits behind its barrier until `is_inside` is false. `run` does not call this again, as above.
+                // SAFETY: only this thread comes in without the lock. Every other thread first sets `is_shared`, and waits behind its
+                // barrier until `is_inside` is false. `run` does not call this again, as above.
                 return run(unsafe { &mut *self.value.get() });
             }
             drop(inside);
@@ -160,15 +162,15 @@ impl<T> DomainCell<T> {
 
     #[inline(never)]
     fn with_lock<R>(&self, run: impl FnOnce(&mut T) -> R) -> R {
-        // A panic under the lock poisons it: nothing is known of the value then.
+        // A panic under the lock poisons it, because the value may be inconsistent.
         let Ok(_turn) = self.lock.lock() else { panic!("a call before this one panicked") };
         if !self.is_shared.load(Ordering::Relaxed) {
-            // Under the lock, so one thread becomes the first. It has the right from its next call on.
+            // Under the lock, so exactly one thread becomes the first. It has the right from its next call on.
             let was_none = self.first.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if !was_none {
                 self.is_shared.store(true, Ordering::Relaxed);
                 if !barrier::heavy_here() {
-                    // It took effect when the cell was made.
+                    // The barrier worked when the cell was made, so it should not fail now.
                     std::process::abort();
                 }
                 while self.is_inside.load(Ordering::Acquire) {
@@ -176,8 +178,8 @@ impl<T> DomainCell<T> {
                 }
             }
         }
-        // SAFETY: this thread has the lock. The first thread is outside and takes the lock from now on, or is this one, or there was
-        // none before this one. `run` does not call this again, as above.
+        // SAFETY: this thread has the lock. The first thread is outside and takes the lock from now on; or it is this thread; or there was
+        // none before. `run` does not call this again, as above.
         run(unsafe { &mut *self.value.get() })
     }
 }
@@ -187,13 +189,13 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Adds in a way that loses what two threads add at once.
+    /// Adds in a way that loses an addition if two threads add at once.
     fn add(cell: &DomainCell<u64>, times: u32) {
         for _ in 0..times {
             cell.with(|value| {
                 // SAFETY: a number of ours.
                 let before = unsafe { std::ptr::from_ref(value).read_volatile() };
-                // Long enough for the other one to come in between, if it could.
+                // Long enough for another thread to interfere, if it could.
                 (0..200).for_each(|_| std::hint::spin_loop());
                 // SAFETY: as above.
                 unsafe { std::ptr::from_mut(value).write_volatile(before + 1) };
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn a_panic_ends_here_and_so_do_the_calls_after_it() {
         for is_serialised in [false, true] {
-            // SAFETY: this thread alone uses it.
+            // SAFETY: only this thread uses it.
             let cell = unsafe { DomainCell::new(0, is_serialised) };
             assert_eq!(cell.with(|value| std::mem::replace(value, 1) as c_int), 0);
             assert_eq!(cell.with(|_| -> c_int { panic!("as planned") }), -abi::EOPBADSTATE);
@@ -224,7 +226,7 @@ mod tests {
                     add(&cell, 20);
                 });
                 if round % 2 == 0 {
-                    // The first thread's own until the other one comes.
+                    // Still the first thread's own, until another one comes.
                     add(&cell, 1);
                 }
                 start.wait();

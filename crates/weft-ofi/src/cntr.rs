@@ -1,4 +1,4 @@
-//! Counters of what has ended at endpoints, and of what peers did to memory here.
+//! Counters of ended operations of endpoints, and of peers' operations on memory here.
 
 use crate::abi::{self, CntrAttr, CntrOps, Fid, FidCntr, FidDomain, Ops};
 use crate::bell::Bell;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::memory::Tally;
 
-/// What is counted. Relaxed for what ends in the client's calls, which are made under the lock. A service thread may count what peers do:
-/// with release, as [`Tally`] says, so reads of the number acquire.
+/// The numbers of a counter. Ends in the client's calls are counted relaxed, because these calls hold the lock. A service thread may count
+/// peers' operations, with release as [`Tally`] documents, so reads of the number acquire.
 #[derive(Debug, Default)]
 pub struct Count {
-    /// Tallies of regions add to it, too.
+    /// Shared with tallies of regions.
     ended: Arc<AtomicU64>,
-    /// Rung when the client's own calls change it. For what a tally adds the bundle's waits end.
+    /// Rung when the client's own calls change the number. What a tally adds ends the bundle's waits anyway.
     bell: Option<Arc<Bell>>,
     failed: AtomicU64,
 }
@@ -39,8 +39,8 @@ impl Count {
         }
     }
 
-    /// A tally of peers' operations here, of the kinds that flags name: those on an endpoint's memory, or on a registration, where an
-    /// atomic operation that returns old values is also a write.
+    /// A tally of peers' operations of the kinds that flags name: on an endpoint's memory, or on a registration. For a registration an
+    /// atomic operation that returns old values also counts as a write.
     pub fn tally(&self, flags: u64, is_of_registration: bool) -> Tally {
         let (reads, writes) = (flags & abi::REMOTE_READ != 0, flags & abi::REMOTE_WRITE != 0);
         let number = |is_counted: bool| is_counted.then(|| self.ended.clone());
@@ -62,7 +62,7 @@ pub struct Cntr {
 }
 
 impl Cntr {
-    /// Whether the numbers are others than when the client was last told so. It is told now.
+    /// Whether the numbers have changed since the client was last told to look. Counts as telling it.
     pub fn has_news(&self) -> bool {
         // Relaxed: they only decide whether the client looks, and then it acquires.
         let now = [&*self.count.ended, &self.count.failed].map(|number| number.load(Ordering::Relaxed));
@@ -181,7 +181,7 @@ unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
     0
 }
 
-/// Waits until so many have ended, or one more has failed; makes progress meanwhile.
+/// Waits until a number of operations have ended, or one more has failed. Makes progress meanwhile.
 unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: libfabric's promise.
     let cntr = unsafe { of(cntr) };

@@ -17,11 +17,11 @@ use weft::{Reason, Waker};
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// What [`Cq::take`] took.
+/// The result of [`Cq::take`].
 struct Taken {
-    /// Number of completions, or why there is none, as C wants it.
+    /// The number of completions, or the error code if there are none, for C.
     result: isize,
-    /// Nothing has completed, and nothing was done for a peer or towards an end.
+    /// Nothing has completed, and the poll did no work.
     is_vain: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Cq {
     fid: FidCq,
     state: Arc<DomainCell<State>>,
     pub number: usize,
-    /// Bytes of one completion, in the format that was asked for.
+    /// Bytes of one completion in the queue's format.
     entry: usize,
     object: WaitObject,
     waker: Waker,
-    /// The client has signalled it, and no wait has ended for that.
+    /// The client has signalled it, and no wait has ended by that yet.
     is_signalled: AtomicBool,
     reads: Reads,
 }
@@ -127,7 +127,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     }
 }
 
-/// `fi_trywait`: makes ready to wait for queues and counters, or says that there is something already.
+/// `fi_trywait`: prepares to wait for queues and counters, or reports that there is something already.
 pub unsafe extern "C" fn trywait(_fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the client's promise: there are `count` objects.
@@ -175,7 +175,7 @@ impl Cq {
         self.state.with(|state| room.take(state, count))
     }
 
-    /// The same for a client that reads again and again.
+    /// [`Cq::take`] for a client that reads repeatedly.
     ///
     /// # Safety
     /// As [`Cq::take`].
@@ -187,7 +187,7 @@ impl Cq {
         taken.result
     }
 
-    /// The same, and waits for the first of them.
+    /// [`Cq::take`], but waits for the first completion.
     ///
     /// # Safety
     /// As [`Cq::take`].
@@ -210,7 +210,7 @@ impl Cq {
     }
 }
 
-/// The client's memory for completions, of which `left` are still to come: see [`Cq::take`].
+/// The client's memory for completions, with room for `left` more: see [`Cq::take`].
 struct Room {
     queue: usize,
     place: *mut u8,
@@ -220,7 +220,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes what the queue has, or what progress brings if it has nothing.
+    /// Takes what is in the queue, or what progress brings if the queue is empty.
     #[inline(never)]
     fn take(&mut self, state: &mut State, count: usize) -> Taken {
         let cq = &mut state.cqs[self.queue];
@@ -236,7 +236,7 @@ impl Room {
         Taken { result, is_vain: result == AGAIN && state.is_awaited() }
     }
 
-    /// Takes what the queue has.
+    /// Takes what is in the queue.
     #[inline(always)]
     fn fill(&mut self, cq: &mut CqState) {
         while self.left > 0 {
@@ -253,7 +253,7 @@ impl Room {
     /// There is room for one more: `left` is not 0.
     #[inline(always)]
     unsafe fn put(&mut self, entry: &CqEntry, source: FiAddr) {
-        // SAFETY: `Cq::take` made this of places where the client has room for so many completions of this format.
+        // SAFETY: `Cq::take` made this from memory where the client has room for so many completions of this format.
         unsafe { store(entry, self.entry, self.place) };
         self.place = self.place.wrapping_add(self.entry);
         if !self.sources.is_null() {
@@ -282,7 +282,7 @@ impl Reader for Room {
 #[inline(always)]
 unsafe fn store(entry: &CqEntry, bytes: usize, place: *mut u8) {
     let from = std::ptr::from_ref(entry).cast::<u8>();
-    // In fixed lengths, which the compiler makes stores of.
+    // In fixed lengths, which the compiler turns into plain stores.
     // SAFETY: the caller's promise. Every format is a beginning of the longest, which an entry has.
     unsafe {
         match bytes {
@@ -351,7 +351,7 @@ unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     0
 }
 
-/// Why an operation failed, in words: the number is that of weft's reason.
+/// The text for a failed operation. The number is that of weft's reason.
 unsafe extern "C" fn strerror(
     _cq: *mut FidCq,
     number: c_int,
@@ -387,7 +387,7 @@ unsafe extern "C" fn strerror(
     words.as_ptr()
 }
 
-/// Copies words to C if there is room for all of them.
+/// Copies a text to C if there is room for all of it.
 ///
 /// # Safety
 /// `buf` is null, or `len` bytes can be written there.

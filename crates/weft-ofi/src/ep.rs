@@ -1,4 +1,4 @@
-//! Endpoints: how one is opened, bound, named and closed. The calls that send and receive are in `messages.rs` and `calls.rs`.
+//! Endpoints: opening, binding, naming and closing. The calls that send and receive are in `messages.rs` and `calls.rs`.
 
 use crate::abi::{self, CmOps, EpOps, Fid, FidDomain, FidEp, Info, Ops, StubOps};
 use crate::addr::tell_at;
@@ -22,10 +22,10 @@ use std::mem::size_of;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long closing an endpoint waits for what was sent last to be in its receivers' hands.
+/// How long closing an endpoint waits for receivers to store the last messages.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A receive of many is released when fewer bytes than this are left, unless the client says otherwise.
+/// A multi-receive buffer is released when fewer bytes than this are left, unless the client sets another number.
 const LEAST: usize = 64;
 
 /// An endpoint.
@@ -60,7 +60,7 @@ static CM: CmOps = CmOps {
     join: NONE,
 };
 static COLLECTIVE: StubOps<11> = stubs::none();
-/// `fi_endpoint`. The endpoint has its name from now on.
+/// `fi_endpoint`. From now on the endpoint has its name.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
     info: *mut Info,
@@ -226,8 +226,8 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     })
 }
 
-/// What is posted comes to nothing and says nothing. What was sent has a moment to go out: it may wait for a session, for room, or for
-/// another host to acknowledge it.
+/// Posted operations end without completions. Sent messages get a moment to leave, as they may wait for a session, for room, or for an
+/// acknowledgement of another host.
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let ep = fid.cast::<Ep>();
     // SAFETY: `open` made it, and it is still open.
@@ -241,7 +241,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     ep.wait_for(begin, LINGER, |state| state.bundle.is_acknowledged());
     ep.state.with(|state| {
         let mine = &mut state.eps[ep.slot];
-        // Nobody is mapped there any more.
+        // No peer is mapped there any more.
         (mine.tx, mine.rx, mine.told, mine.av) = (None, None, None, None);
         state.free_endpoint(ep.slot);
     });
@@ -251,7 +251,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 }
 
 impl Ep {
-    /// Makes progress until `done`, for `most` after `begin` at most; once in any case. Other threads have turns meanwhile.
+    /// Makes progress until `done`, at least once, and at most until `most` after `begin`. Other threads have turns meanwhile.
     pub fn wait_for(&self, begin: Instant, most: Duration, mut done: impl FnMut(&mut State) -> bool) {
         let mut turns = Turns::default();
         loop {
@@ -312,7 +312,7 @@ unsafe extern "C" fn setopt(fid: *mut Fid, level: c_int, name: c_int, value: *co
     0
 }
 
-/// Ends the oldest operation with that context that nothing was matched with, receives first. It ends by a completion.
+/// Ends the oldest unmatched operation with that context, receives first. It ends by a completion.
 unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
     // SAFETY: it is an endpoint of ours, open.
     let ep = unsafe { &*fid.cast::<Ep>() };
@@ -321,7 +321,7 @@ unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
         let of =
             |kind: u64| mine.ops.iter().filter(move |(_, op)| op.context == context as usize && op.kind & kind != 0);
         let found: Vec<usize> = of(abi::RECV).chain(of(abi::SEND)).map(|(at, _)| at).collect();
-        // It fails for no endpoint that is there.
+        // Cannot fail: the endpoint exists.
         let _ = state.bundle.tagged(mine.endpoint, |tagged| found.into_iter().any(|at| tagged.cancel(at as u64)));
         state.hand_over();
         0

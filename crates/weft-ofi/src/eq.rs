@@ -1,4 +1,4 @@
-//! Event queues. The provider tells nothing in them, for its endpoints have no connections: what is read is what the client wrote.
+//! Event queues. The provider reports no events, because its endpoints have no connections: a client reads only what it wrote.
 
 use crate::abi::{self, EqAttr, EqOps, Fid, FidEq, FidFabric, Ops};
 use crate::fabric::Fabric;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_shm::Life;
 
-/// Events that a queue keeps if its client says nothing else, and the most that it keeps in any case.
+/// Events that a queue keeps by default, and the most that it keeps in any case.
 const EVENTS: usize = 256;
 const EVENTS_MOST: usize = 1 << 16;
 
@@ -34,7 +34,7 @@ pub struct Eq {
     most: usize,
     events: Mutex<Events>,
     news: Condvar,
-    /// Readable while there are events: the end that the client waits for, and the one that is written to.
+    /// Readable while there are events: the end that the client waits on, and the one that is written to.
     signal: Option<(UnixStream, UnixStream)>,
     /// Rung at each event.
     cond: Option<Arc<MutexCond>>,
@@ -95,7 +95,7 @@ unsafe fn of<'a>(eq: *mut FidEq) -> &'a Eq {
 }
 
 impl Eq {
-    /// Nothing in a forked child, where another thread may have had the lock.
+    /// `None` in a forked child, where another thread may have held the lock.
     fn events(&self) -> Option<MutexGuard<'_, Events>> {
         (!self.life.is_over()).then(|| self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -113,7 +113,7 @@ impl Eq {
         }
         events.push_back((event, data.to_vec()));
         if let Some((_, to)) = self.signal.as_ref().filter(|_| events.len() == 1) {
-            // One byte as long as there are events, for which there is always room.
+            // The socket holds one byte while there are events, and that always fits.
             let _ = (&mut &*to).write(&[1]);
         }
         drop(events);
@@ -124,7 +124,7 @@ impl Eq {
         data.len() as isize
     }
 
-    /// Takes the first event, or looks at it: its number, and its data if they find room.
+    /// Takes the first event, or looks at it. Returns its number, and its data if they fit.
     fn take(&self, room: usize, looks: bool) -> Result<(u32, Vec<u8>), isize> {
         let mut events = self.events().ok_or(-(abi::EOPBADSTATE as isize))?;
         let (event, data) = events.front().ok_or(AGAIN)?;
@@ -141,7 +141,7 @@ impl Eq {
         Ok(first)
     }
 
-    /// Waits until there is an event, for so long at most.
+    /// Waits until there is an event, at most so long.
     fn wait(&self, most: Duration) {
         let begin = Instant::now();
         let Some(mut events) = self.events() else { return };

@@ -1,4 +1,4 @@
-//! The fabric, of which nothing but the name is of interest, and domains.
+//! Domains, and the fabric, which has nothing but a name.
 
 use crate::abi::{self, DomainOps, FabricAttr, FabricOps, Fid, FidDomain, FidFabric, Info, Ops};
 use crate::bundle::{message_settings, DomainBundle};
@@ -16,12 +16,12 @@ use weft::{Bundle, Node, Settings};
 #[repr(C)]
 pub struct Fabric {
     fid: FidFabric,
-    /// Held by what was opened of it and is not closed.
+    /// Held by every open object of the fabric.
     users: Arc<()>,
 }
 
 impl Fabric {
-    /// Notes that something was opened of it, until the result is dropped.
+    /// Keeps the fabric in use until the result is dropped.
     pub fn user(&self) -> Arc<()> {
         self.users.clone()
     }
@@ -116,7 +116,7 @@ unsafe extern "C" fn domain(
             return -libc::EIO;
         }
     };
-    // SAFETY: the client's promise, for which FI_THREAD_DOMAIN stands: no two threads use the objects of a domain at once.
+    // SAFETY: by FI_THREAD_DOMAIN the client promises that no two threads use the objects of a domain at once.
     let cell = unsafe {
         DomainCell::new(State::new(bundle, Registrations::new(mode), settings), threading == abi::THREAD_DOMAIN)
     };
@@ -142,7 +142,7 @@ unsafe extern "C" fn domain2(
     }
 }
 
-/// Event queues may be bound, and hear nothing.
+/// Event queues may be bound, and get no events.
 unsafe extern "C" fn domain_bind(_fid: *mut Fid, other: *mut Fid, _flags: u64) -> c_int {
     // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {

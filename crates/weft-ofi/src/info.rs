@@ -1,20 +1,20 @@
-//! What the provider says of itself, and whether that is what a client asks for.
+//! The provider's description, and whether it suits a client's wishes.
 
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::addr::{self, Address, ADDRESS_BYTES};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::net::SocketAddr;
 
-/// Bytes that are copied before a call returns.
+/// The most bytes that an injected operation copies.
 pub const INJECT_MOST: usize = 4096;
 
-/// Pieces that a message may lie in.
+/// Pieces of a message, at most.
 pub const IOV_MOST: usize = 8;
 
-/// Operations under way at an endpoint, each way.
+/// Operations under way at an endpoint, in each direction.
 pub const OPERATIONS: usize = 4096;
 
-/// The same as weft counts reads, writes and atomic operations: what is cut at the end of each piece here and of each place there.
+/// The same in weft's reads, writes and atomic operations: an operation is cut at the end of each piece here and of each place there.
 pub const MEMORY_OPERATIONS: usize = OPERATIONS * 2 * IOV_MOST;
 
 /// The longest message.
@@ -31,7 +31,7 @@ const MEMORY_SIDES: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOT
 const PRIMARY: u64 = MESSAGES | SIDES | MEMORY | MEMORY_SIDES | abi::DIRECTED_RECV;
 const SECONDARY: u64 = abi::MULTI_RECV | abi::RMA_EVENT | abi::SOURCE | abi::FENCE | abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = PRIMARY | SECONDARY;
-/// Whom the domain reaches. Not the sides' to say.
+/// Which peers the domain reaches. The sides of an endpoint do not set this.
 const COMM: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 const TX_CAPS: u64 = MESSAGES | abi::SEND | MEMORY | abi::READ | abi::WRITE | abi::FENCE;
 const RX_CAPS: u64 = MESSAGES
@@ -44,16 +44,16 @@ const RX_CAPS: u64 = MESSAGES
     | abi::SOURCE
     | abi::DIRECTED_RECV;
 
-/// What an operation may ask of its end.
+/// Flags of operations that ask for completions.
 const TX_FLAGS: u64 =
     abi::COMPLETION | abi::INJECT | abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE | abi::DELIVERY_COMPLETE;
 const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
 
-/// Sends stay in order, and so do reads, writes and atomic operations: the bits of both, and of the kinds of the latter. There is no order
-/// between a send and one of the others (bits 2 and 5 to 7).
+/// Sends stay in order, and so do reads, writes and atomic operations: these are the bits of both, and of the kinds of the latter. There is
+/// no order between a send and one of the others (bits 2 and 5 to 7).
 const ORDERS: u64 = 0b1_0001_1011 | 0xff << 32;
 
-/// libfabric's rules for results: caps and orders are what was asked for, where something was.
+/// libfabric's rule for results: caps and orders are what was asked for, if anything was.
 fn asked_or(asked: u64, all: u64) -> u64 {
     match asked {
         0 => all,
@@ -61,7 +61,7 @@ fn asked_or(asked: u64, all: u64) -> u64 {
     }
 }
 
-/// What a client asks for, read once.
+/// A client's wishes, read once.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     caps: u64,
@@ -94,7 +94,7 @@ impl Wish {
         mr_mode: 0,
     };
 
-    /// None if the provider cannot do that.
+    /// `None` if the provider cannot satisfy them.
     ///
     /// # Safety
     /// They are hints as a client makes them: each pointer in them is null or valid, and each name is a string.
@@ -213,7 +213,7 @@ fn copied(address: &[u8; ADDRESS_BYTES]) -> Option<*mut c_void> {
     Some(memory.cast())
 }
 
-/// Where a description leads from and to.
+/// The source and destination of a description.
 #[derive(Clone, Copy)]
 struct Ends {
     source: [u8; ADDRESS_BYTES],
@@ -221,7 +221,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Those that host and port name, or else the hints. None if there is no such host or port.
+    /// From host and port, or else from the hints. `None` if there is no such host or port.
     ///
     /// # Safety
     /// The names are null or strings. Of the hints, addresses have the lengths that they say.
@@ -240,7 +240,7 @@ impl Ends {
             match (flags & abi::SOURCE != 0, node.is_null()) {
                 (true, _) => source = place,
                 (false, false) => target = Some(place),
-                // A port of nobody's.
+                // A port without a use.
                 (false, true) => return None,
             }
         }
@@ -248,17 +248,17 @@ impl Ends {
     }
 }
 
-/// A description that a client's wishes suit: the one there is. None if memory has run out.
+/// The one description, adapted to a client's wishes. `None` if memory has run out.
 fn describe(version: u32, wish: &Wish, ends: &Ends) -> Option<*mut Info> {
     let (source, target) = (copied(&ends.source)?, ends.target.as_ref().map(copied));
     let target = target.map_or(Some(std::ptr::null_mut()), |target| target)?;
     let info = made::<Info>()?;
     let (tx, rx, ep) = (made::<TxAttr>()?, made::<RxAttr>()?, made::<EpAttr>()?);
-    // Larger than ours, for libfabrics that append to it.
+    // Larger than our structures, for libfabrics that append to them.
     let (domain, fabric) =
         (made::<[DomainAttr; 2]>()?.cast::<DomainAttr>(), made::<[FabricAttr; 2]>()?.cast::<FabricAttr>());
     let caps = asked_or(wish.caps, CAPS);
-    // Sides that nobody named are all meant.
+    // If no side is named, all are meant.
     let implied = |what: u64, sides: u64| if caps & what != 0 && caps & sides == 0 { sides } else { 0 };
     let caps = caps | implied(MESSAGES, SIDES) | implied(MEMORY, MEMORY_SIDES);
     let caps = caps | abi::LOCAL_COMM | abi::REMOTE_COMM | abi::MULTI_RECV;
@@ -304,7 +304,7 @@ fn describe(version: u32, wish: &Wish, ends: &Ends) -> Option<*mut Info> {
         (*domain).data_progress = if wish.data == abi::PROGRESS_UNSPEC { abi::PROGRESS_MANUAL } else { wish.data };
         (*domain).resource_mgmt = abi::RM_ENABLED;
         (*domain).av_type = if wish.av_type == abi::AV_UNSPEC { abi::AV_TABLE } else { wish.av_type };
-        // Nothing is demanded of the client; before 1.5 that was called scalable. Who knows nothing else gets what it knows.
+        // Nothing is demanded of the client; before 1.5 that was called scalable. A client that only knows another mode gets that.
         (*domain).mr_mode = match wish.mr_mode {
             mode if mode & (abi::MR_BASIC | abi::MR_SCALABLE) == abi::MR_BASIC => abi::MR_BASIC,
             _ if version >= abi::version(1, 5) => 0,
@@ -347,7 +347,7 @@ fn describe(version: u32, wish: &Wish, ends: &Ends) -> Option<*mut Info> {
     Some(info)
 }
 
-/// `fi_getinfo`: one description, or `ENODATA`. A host and port are where an endpoint's name is told, or where it is asked for.
+/// `fi_getinfo`: one description, or `ENODATA`. Host and port are where an endpoint's name is published, or where it is asked for.
 ///
 /// # Safety
 /// As libfabric calls it: `hints` is null or what a client made, `found` can be written.
@@ -379,15 +379,15 @@ pub unsafe extern "C" fn getinfo(
     }
 }
 
-/// What an endpoint is opened with.
+/// The settings that an endpoint is opened with.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
     pub is_directed: bool,
-    /// It reads, writes or changes memory of others, or others do so here.
+    /// Whether it reads, writes or changes memory of peers, or peers do so here.
     pub has_memory: bool,
     pub tx_flags: u64,
     pub rx_flags: u64,
-    /// Where its address is to be told.
+    /// Where its address is to be published.
     pub place: Option<SocketAddr>,
 }
 

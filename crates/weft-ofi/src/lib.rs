@@ -1,22 +1,23 @@
-//! weft as a provider for libfabric: `libweft-fi.so`, which libfabric finds by `FI_PROVIDER_PATH`. MPI and others send and receive
-//! through it; `docs/mpi.md` says what to type.
+//! weft as a provider for libfabric: `libweft-fi.so`, which libfabric finds by `FI_PROVIDER_PATH`. MPI and other programs send and receive
+//! through it. `docs/mpi.md` explains its use.
 //!
-//! A domain is a node and a bundle of weft's; an endpoint is one for tagged messages ([`weft::tagged`]) and, if it was asked for, one for
-//! remote memory ([`weft::memory`]): see `docs/design/libfabric.md`. The provider keeps what libfabric has beyond that: address vectors, completion queues, flags. It calls nothing of libfabric, so it goes with any
-//! version from 1.17 on: what is exchanged is in `abi.rs`.
+//! A domain is a weft node and a bundle. An endpoint is a weft endpoint for tagged messages ([`weft::tagged`]) and, if asked for, another
+//! one for remote memory ([`weft::memory`]): see `docs/design/libfabric.md`. The provider adds what only libfabric has: address vectors,
+//! completion queues, flags. It calls no function of libfabric, so it works with any version from 1.17 on; `abi.rs` has the shared
+//! structures.
 //!
-//! The modules that C calls are unsafe: each call from outside turns pointers into references once, at its beginning. A panic ends
-//! in `cell.rs`, and all later calls of the domain are refused. What a domain does with its messages (`state.rs`) is safe code.
+//! The modules that C calls are unsafe: each call turns its pointers into references once, at its beginning. A panic stops in `cell.rs`,
+//! and all later calls of the domain are refused. The logic of a domain (`state.rs`) is safe code.
 //!
 //! # Promises
 //!
-//! Nothing that C passes can be checked. Notes on unsafe blocks name the promise that they rely on:
+//! Arguments from C cannot be checked. Notes on unsafe blocks name the promise that they rely on:
 //!
-//! - *Libfabric's promise*: a call gets an object of the kind that the table of calls is of. This provider gave it out, and it is not
-//!   closed before the call returns. Where libfabric takes the result, there is a place for it.
-//! - *The client's promise*, by libfabric's manual pages: arguments are what the page of the call says. Attributes and descriptions are
-//!   complete, arrays have as many elements as the call counts, and there is room for results. Memory to send from or receive into
-//!   is left alone until the operation has ended. An object is closed once, and not used meanwhile or afterwards.
+//! - *Libfabric's promise*: a call gets an object of the kind that its table of calls is for. This provider made the object, and it is not
+//!   closed before the call returns. Where libfabric takes a result, there is room for it.
+//! - *The client's promise*, by libfabric's manual pages: arguments are as the page of the call demands. Attributes and descriptions are
+//!   complete, arrays have as many elements as the call counts, and there is room for results. Memory to send from or receive into is left
+//!   alone until the operation has ended. An object is closed once, and not used meanwhile or afterwards.
 //!
 //! *It is an endpoint of ours, open* and the like are short for the first one.
 #![deny(unsafe_code)]
@@ -72,8 +73,8 @@ use state::State;
 use std::ptr;
 use std::sync::Arc;
 
-/// Threads of the client share objects by their addresses, of which the compiler knows nothing. So it is asked here whether what objects
-/// are made of may be shared.
+/// Threads of the client share objects by pointers, which the compiler cannot check. So this checks that the parts of objects may be
+/// shared.
 const _: () = {
     const fn may_be_shared<T: Send + Sync>() {}
     may_be_shared::<Arc<DomainCell<State>>>();
@@ -84,11 +85,11 @@ const _: () = {
 /// The provider's own version.
 const VERSION: u32 = abi::version(0, 1);
 
-/// The interface that is spoken. A library leaves out providers that say less than what its client was built with: this is more than
-/// there is, since only what 1.17 has is used, and later versions keep that.
+/// The interface version that the provider claims. libfabric ignores providers that claim less than their client was built with, so this
+/// exceeds every existing version. Only what 1.17 has is used, and later versions keep that.
 const SPOKEN: u32 = abi::version(2, 9);
 
-/// libfabric writes into it.
+/// The provider's record, which libfabric writes into.
 struct Shown(std::cell::UnsafeCell<Provider>);
 
 #[allow(unsafe_code)]
@@ -105,7 +106,7 @@ static PROVIDER: Shown = Shown(std::cell::UnsafeCell::new(Provider {
     cleanup: stubs::cleanup,
 }));
 
-/// What libfabric calls first, and once.
+/// The first function that libfabric calls, and only once.
 #[allow(unsafe_code)] // a symbol of this name
 #[no_mangle]
 pub extern "C" fn fi_prov_ini() -> *mut std::ffi::c_void {

@@ -1,5 +1,4 @@
-//! Reads, writes and atomic operations on memory of others: what the calls of `rma.rs` and `atomic.rs` have in common, and how operations
-//! end.
+//! Reads, writes and atomic operations on peers' memory: the common part of the calls in `rma.rs` and `atomic.rs`, and how operations end.
 
 use crate::abi::{self, CqEntry, FiAddr};
 use crate::addr::Peer;
@@ -18,15 +17,15 @@ use weft::memory::{
 };
 use weft::{Endpoint, Reason};
 
-/// An endpoint's side for the memory of others, and for that of this process as others see it.
+/// The part of an endpoint for remote memory: operations on peers' memory, and peers' operations here.
 #[derive(Debug)]
 pub struct EpMemory {
     pub endpoint: Endpoint,
-    /// Which peers of the address vector are mapped: those that some operation was for.
+    /// Which peers of the address vector are mapped: those that had an operation.
     mapped: Vec<bool>,
     /// Operations that have not ended.
     under_way: usize,
-    /// Where what peers do here is counted.
+    /// Where peers' operations here are counted.
     pub tallies: Vec<Tally>,
 }
 
@@ -42,7 +41,7 @@ impl EpMemory {
     /// Maps a peer.
     ///
     /// # Errors
-    /// What the call returns: the peer has no such endpoint, or there is no room.
+    /// The call's result: the peer has no such endpoint, or there is no room.
     #[cold]
     fn map(&mut self, bundle: &mut DomainBundle, at: u32, peer: Option<&Peer>) -> Result<(), isize> {
         let peer = peer.ok_or(-(libc::EINVAL as isize))?;
@@ -58,24 +57,24 @@ impl EpMemory {
     /// An address was removed.
     pub fn unmap(&mut self, bundle: &mut DomainBundle, at: u32) {
         if self.has_mapped(at) {
-            // It fails for nothing that is mapped.
+            // Cannot fail: it is mapped.
             let _ = bundle.unmap(self.endpoint, at);
             self.mapped[at as usize] = false;
         }
     }
 }
 
-/// An operation on memory of others, as all calls mean it.
+/// An operation on peers' memory, with the arguments of all forms of calls.
 pub struct Remote {
     pub to: FiAddr,
     pub addr: u64,
     pub key: u64,
     pub context: usize,
-    /// The endpoint's own, if the call has none.
+    /// The flags; the endpoint's own if the call has none.
     pub flags: Option<u64>,
-    /// What the target's queue is told.
+    /// The data for the target's queue.
     pub data: Option<u64>,
-    /// Nothing is told of it unless it fails.
+    /// Its end is not reported unless it fails.
     pub is_quiet: bool,
 }
 
@@ -85,7 +84,7 @@ impl Remote {
     }
 }
 
-/// An operation, with the client's memory. Small, for it is moved several times: what few operations have is in a box.
+/// An operation, with the client's memory. Small, because it is moved several times: parts that few operations have are boxed.
 pub enum Action {
     Write(Source),
     WriteAll(Box<Listed<Source>>),
@@ -94,7 +93,7 @@ pub enum Action {
     Change(Box<Changing>),
 }
 
-/// Pieces of the client's memory, and the places that they are for.
+/// Pieces of the client's memory, and their places at the target.
 pub struct Listed<T> {
     pub pieces: Vec<T>,
     pub places: Places,
@@ -112,7 +111,7 @@ pub struct Changing {
     pub operands: Vec<u8>,
     pub second: Vec<u8>,
     pub old: Option<Target>,
-    /// Where old values go that come as one piece, if the client has several.
+    /// Where old values that arrive in one piece go, if the client has several pieces.
     pub pieces: Vec<LentMut>,
 }
 
@@ -135,7 +134,7 @@ fn owned(source: Source) -> Source {
 }
 
 impl Action {
-    /// What its completion says it was.
+    /// The kind of operation that its completion reports.
     fn kind(&self) -> u64 {
         match self {
             Action::Write(_) | Action::WriteAll(..) => abi::RMA | abi::WRITE,
@@ -155,7 +154,7 @@ impl Action {
         }
     }
 
-    /// Makes what it sends free when the call returns. What an atomic operation sends is copied in any case.
+    /// Copies what it sends, so that the client's memory is free when the call returns. Operands of atomic operations are always copied.
     fn copy(&mut self) {
         match self {
             Action::Write(source) => *source = owned(std::mem::replace(source, Source::Owned(Vec::new()))),
@@ -164,7 +163,7 @@ impl Action {
         }
     }
 
-    /// Makes one piece of several for one place: a list's notice tells the length of its last piece alone.
+    /// Joins several pieces into one, for a write to one place: a list's notice would report only the length of its last piece.
     fn gather(&mut self) {
         if let Action::WriteAll(list) = self {
             let bytes = list.pieces.iter().flat_map(|source| bytes(source).iter().copied()).collect();
@@ -200,7 +199,7 @@ impl Action {
     }
 }
 
-/// Makes what one operation sends free when the call returns.
+/// Copies what an operation sends, so that the client's memory is free when the call returns.
 ///
 /// # Errors
 /// It sends more than may be injected.
@@ -222,7 +221,7 @@ fn refusal(error: PostError) -> isize {
 }
 
 impl Ep {
-    /// Posts an operation. Returns what the call does.
+    /// Posts an operation. Returns the call's result.
     #[inline(always)]
     pub fn operate(&self, remote: &Remote, action: Action) -> isize {
         match self.state.with(|state| state.operate(self.slot, remote, action)) {
@@ -232,7 +231,7 @@ impl Ep {
         }
     }
 
-    /// Posts an operation that consists of several, each with its own places: they have one end.
+    /// Posts an operation that consists of several, each with its own places. They have one end.
     pub fn operate_all(&self, remote: &Remote, actions: Vec<Action>) -> isize {
         match self.state.with(|state| state.operate_all(self.slot, remote, actions)) {
             Ok(()) => 0,
@@ -240,8 +239,8 @@ impl Ep {
         }
     }
 
-    /// Waits a moment for the session that an operation asked for of which nothing will be told, so that it goes though the program does
-    /// something else from now on.
+    /// Waits a moment for the session that a quiet operation has asked for, so that the operation leaves even if the program makes no more
+    /// calls.
     #[cold]
     #[inline(never)]
     fn send_first(&self, to: u32) -> isize {
@@ -251,7 +250,7 @@ impl Ep {
 }
 
 impl State {
-    /// Posts an operation. If it is the first one for a peer, and nothing will be told of it, the peer's number is returned.
+    /// Posts an operation. Returns the peer's number if this is the first operation for it and its end is not reported.
     #[inline(never)]
     fn operate(&mut self, slot: usize, remote: &Remote, mut action: Action) -> Result<Option<u32>, isize> {
         let Admitted { to, is_first, is_told, flags } = self.admit(slot, remote)?;
@@ -303,13 +302,13 @@ impl State {
         let flags = remote.flags.unwrap_or(*tx_flags);
         let cq = tx.filter(|tx| !remote.is_quiet && tx.tells(flags)).map(|tx| tx.cq);
         let to = index(remote.to)?;
-        // Below that number weft has room for all that one operation consists of.
+        // Below that number weft has room for all parts of one operation.
         let is_full = memory.under_way >= OPERATIONS;
         if is_full || cq.and_then(|cq| cqs.get(cq)).is_some_and(|cq| !cq.has_room()) {
             self.progress();
             return Err(AGAIN);
         }
-        // Behind that: when a client tries again, it must still be the first one.
+        // Checked last: if the client must try again, the next try is still the first one.
         let is_first = !memory.has_mapped(to);
         if is_first {
             let peer = av.and_then(|av| avs.get(av)).and_then(|av| av.get(to as usize));
@@ -318,7 +317,7 @@ impl State {
         Ok(Admitted { to, is_first, is_told: cq.is_some(), flags })
     }
 
-    /// Posts all operations that one consists of. None of them is refused for want of room: see [`State::admit`].
+    /// Posts all parts of an operation. None of them is refused for lack of room: see [`State::admit`].
     #[cold]
     fn operate_all(&mut self, slot: usize, remote: &Remote, mut actions: Vec<Action>) -> Result<(), isize> {
         let Admitted { to, is_told, flags, .. } = self.admit(slot, remote)?;
@@ -326,7 +325,7 @@ impl State {
             return Err(-(libc::EINVAL as isize));
         };
         let kind = first.kind();
-        // The target would be told the length of the last place alone, and not whether those before it were stored.
+        // The target would learn only the length of the last place, and not whether the earlier ones were stored.
         if remote.data.is_some() {
             return Err(-(libc::EINVAL as isize));
         }
@@ -351,7 +350,7 @@ impl State {
                 self.eps[slot].end(at);
                 Err(refusal(error))
             }
-            // The endpoint is gone, so those before it fail as well; the last of them tells it.
+            // The endpoint is gone, so the earlier parts fail as well, and the last of them reports it.
             _ if posted > 0 => {
                 let op = &mut self.eps[slot].ops[at];
                 (op.to_end, op.failed) = (posted as u8, Some(Reason::NoSuchEndpoint));
@@ -377,17 +376,17 @@ impl State {
     }
 }
 
-/// The answer to whether an operation may be posted: it may, in this way.
+/// How an operation may be posted.
 struct Admitted {
     to: u32,
-    /// It is the first one for its peer.
+    /// Whether it is the first one for its peer.
     is_first: bool,
     is_told: bool,
     flags: u64,
 }
 
 impl EpState {
-    /// Hands over what has ended of operations here, and what peers say with writes. Says whether there was something.
+    /// Hands over ended operations, and peers' notices of writes. Returns whether there was anything.
     #[inline(always)]
     pub fn hand_over_memory(
         &mut self,
@@ -400,7 +399,7 @@ impl EpState {
         else {
             return false;
         };
-        // It fails for no endpoint that is there.
+        // Cannot fail: the endpoint exists.
         let Ok(mut calls) = held.memory(memory.endpoint) else { return false };
         let mut has_taken = false;
         while let Some(done) = calls.next_completion() {
@@ -453,12 +452,12 @@ impl EpState {
         self.end(at);
     }
 
-    /// Whether there is room for what peers say with writes.
+    /// Whether there is room for peers' notices of writes.
     fn hears(&self, cqs: &Slab<CqState>) -> bool {
         self.rx.and_then(|rx| cqs.get(rx.cq)).is_none_or(CqState::has_room)
     }
 
-    /// Hands over what a peer says with a write.
+    /// Hands over a peer's notice of a write.
     fn take_notice(&mut self, notice: Notice, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         if let Some((number, cq)) = self.rx.and_then(|rx| Some((rx.cq, cqs.get_mut(rx.cq)?))) {
             let entry = CqEntry {

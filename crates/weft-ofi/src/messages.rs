@@ -1,4 +1,4 @@
-//! Sending and receiving messages: what the calls of `calls.rs` have in common.
+//! Sending and receiving messages: the common part of the calls in `calls.rs`.
 
 use crate::abi::{self, CqEntry, FiAddr};
 use crate::ep::Ep;
@@ -15,12 +15,12 @@ pub const MEETING: Duration = Duration::from_millis(100);
 
 // ---- sending
 
-/// A send, as all calls mean it.
+/// A send, with the arguments of all forms of calls.
 pub struct Sending {
     to: FiAddr,
     label: Label,
     context: usize,
-    /// The endpoint's own, if the call has none.
+    /// The flags; the endpoint's own if the call has none.
     flags: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Sending {
 
 pub const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// What a refusal is to the client. *Full* is over when completions were read.
+/// The error code for a refusal. *Full* ends once the client has read completions.
 fn refusal(error: PostError) -> isize {
     match error {
         PostError::Full => AGAIN,
@@ -55,14 +55,14 @@ impl Ep {
         }
     }
 
-    /// Injects a message when there is a session with the peer. Without one nothing is injected: who makes no more calls would have the
-    /// message wait here.
+    /// Injects a message if there is a session with the peer. Without one nothing is injected, because the message would wait here for
+    /// further calls, which a client may never make.
     #[cold]
     #[inline(never)]
     fn inject_first(&self, to: FiAddr, label: Label, bytes: &[u8]) -> isize {
         let lost = self.meet(to);
         let injected = self.state.with(|state| match lost {
-            // If the peer is not there it comes back.
+            // If the peer is not there the message comes back.
             true => state.inject_anyway(self.slot, to, label, bytes),
             false => state.inject(self.slot, to, label, bytes),
         });
@@ -73,8 +73,8 @@ impl Ep {
         }
     }
 
-    /// Waits a moment for the session that was asked for, so that a message goes though the program does something else from now on: once for
-    /// each peer. Whether the peer was lost before.
+    /// Waits a moment for the session that was asked for, once for each peer, so that a message leaves even if the program makes no more
+    /// calls. Returns whether the peer was lost before.
     #[cold]
     #[inline(never)]
     fn meet(&self, to: FiAddr) -> bool {
@@ -93,7 +93,7 @@ impl Ep {
         is_lost
     }
 
-    /// What a call that sends returns.
+    /// The result of a call that sends.
     #[inline(always)]
     fn sent(&self, sent: Result<bool, isize>, to: FiAddr) -> isize {
         match sent {
@@ -109,7 +109,7 @@ impl Ep {
     /// Sends bytes in one piece.
     ///
     /// # Safety
-    /// They can be read, and stay as they are, until the operation has ended, or until this returns if they are injected.
+    /// The bytes can be read, and do not change, until the operation has ended, or until this returns if they are injected.
     #[inline(always)]
     pub unsafe fn send(&self, start: *const c_void, len: usize, sending: &Sending) -> isize {
         // SAFETY: the caller's promise.
@@ -160,13 +160,13 @@ fn owned(source: Source) -> Source {
     Source::Owned(bytes(&source).to_vec())
 }
 
-/// The number that a peer is mapped at.
+/// The index at which a peer is mapped.
 pub fn index(address: FiAddr) -> Result<u32, isize> {
     u32::try_from(address).map_err(|_| -(libc::EINVAL as isize))
 }
 
 impl State {
-    /// Injects a message. False if there is no session with the peer yet: it was asked for, if it was not before.
+    /// Injects a message. False if there is no session with the peer yet; then it has been asked for.
     #[inline(never)]
     fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
         let ep = &self.eps[slot];
@@ -185,7 +185,7 @@ impl State {
         Ok(true)
     }
 
-    /// Injects a message that cannot go now.
+    /// Injects a message that cannot leave now.
     #[cold]
     #[inline(never)]
     fn inject_later(&mut self, slot: usize, to: u32, label: Label, bytes: &[u8]) -> Result<bool, isize> {
@@ -206,7 +206,7 @@ impl State {
         self.injected(slot, to, injected)
     }
 
-    /// What became of an injection: none, for there is no session yet; or one, and whether copies wait here.
+    /// The result of an injection: false if there is no session yet. If copies wait here, has a thread serve them.
     #[cold]
     fn injected(
         &mut self,
@@ -239,7 +239,7 @@ impl State {
         }
     }
 
-    /// Sends a message. Whether it is the first one to its peer, which waits for the session.
+    /// Sends a message. Returns whether it is the first one to its peer, and so waits for the session.
     #[inline(never)]
     fn send(&mut self, slot: usize, lent: Lent, sending: &Sending) -> Result<bool, isize> {
         match self.send_now(slot, lent.bytes(), sending) {
@@ -251,8 +251,7 @@ impl State {
         }
     }
 
-    /// Sends a small message, if it can go now: it is copied, and done. What a completion would say is known. Else nothing is done, and
-    /// false returned.
+    /// Sends a small message by copying it, if it can leave now, and completes it. Otherwise false, with nothing done.
     #[inline(always)]
     fn send_now(&mut self, slot: usize, bytes: &[u8], sending: &Sending) -> bool {
         let State { bundle, eps, cqs, .. } = self;
@@ -300,7 +299,7 @@ impl State {
                 _ => self.post(slot, owned(source), op, sending, is_stored),
             };
         }
-        // As in `send_now`. Without a session it would not go out without further calls, so its completion comes when it has.
+        // As in `send_now`. Without a session the message would not leave without further calls, so its completion comes when it has left.
         match self.inject(slot, sending.to, sending.label, bytes(&source)) {
             Ok(true) => {
                 if let Some(cq) = bound.filter(|_| is_told).and_then(|bound| self.cqs.get_mut(bound.cq)) {
@@ -317,8 +316,8 @@ impl State {
         }
     }
 
-    /// Posts a send that ends later: when the buffer is free again, or when the message is stored at the receiver. Whether it waits for a
-    /// session.
+    /// Posts a send that ends later: when the buffer is free again, or when the receiver has stored the message. Returns whether it waits
+    /// for a session.
     fn post(&mut self, slot: usize, source: Source, op: Op, sending: &Sending, is_stored: bool) -> Result<bool, isize> {
         let ep = &mut self.eps[slot];
         let to = index(sending.to)?;
@@ -351,12 +350,12 @@ impl State {
 
 // ---- receiving
 
-/// A receive, as all calls mean it.
+/// A receive, with the arguments of all forms of calls.
 pub struct Receiving {
     from: FiAddr,
     tags: Option<Tags>,
     context: usize,
-    /// The endpoint's own, if the call has none.
+    /// The flags; the endpoint's own if the call has none.
     flags: Option<u64>,
 }
 
@@ -366,12 +365,12 @@ impl Receiving {
     }
 }
 
-/// Where a receive puts what it takes.
+/// Where a receive stores its message.
 struct Room {
     target: Target,
-    /// The address that its completion states.
+    /// The address that its completion reports.
     buf: usize,
-    /// The pieces that the bytes of the target are distributed over in the end, if there are several.
+    /// The pieces over which the bytes of the target are distributed in the end, if there are several.
     pieces: Vec<LentMut>,
 }
 
@@ -420,7 +419,7 @@ impl Ep {
 }
 
 impl State {
-    /// Posts a receive. Returns what the call does.
+    /// Posts a receive. Returns the call's result.
     #[inline(never)]
     fn receive(&mut self, slot: usize, room: Room, receiving: &Receiving) -> isize {
         let State { bundle, eps, cqs, .. } = self;
@@ -465,8 +464,8 @@ impl State {
         }
     }
 
-    /// Looks for a message that waits, takes one out, or receives or drops one that was taken out. What is found is told by a completion at
-    /// once, and nothing by an error.
+    /// Looks for a waiting message, claims one, or receives or drops a claimed one. A completion reports success at once. An error reports
+    /// that there was none.
     #[cold]
     fn receive_in_steps(&mut self, slot: usize, pattern: Pattern, room: Room, context: usize, flags: u64) -> isize {
         let kind = kind(abi::RECV, pattern.tags.is_some());
@@ -497,7 +496,7 @@ impl State {
                 entry.flags |= if envelope.label.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
                 match claim {
                     Some(claim) if flags & abi::DISCARD != 0 => {
-                        // It fails for no endpoint that is there.
+                        // Cannot fail: the endpoint exists.
                         let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
                     }
                     Some(claim) => ep.claims.push((context, claim, entry)),
@@ -508,7 +507,7 @@ impl State {
         }
     }
 
-    /// Receives or drops a message that was taken out, by the context of who did it.
+    /// Receives or drops a claimed message, found by the context of the claim.
     fn receive_claimed(&mut self, slot: usize, room: Room, (context, kind): (usize, u64), flags: u64) -> isize {
         let ep = &mut self.eps[slot];
         let Some(claim) = ep.claims.iter().position(|(of, ..)| *of == context) else {
@@ -516,7 +515,7 @@ impl State {
         };
         let (_, claim, told) = ep.claims.swap_remove(claim);
         if flags & abi::DISCARD != 0 {
-            // It fails for no endpoint that is there.
+            // Cannot fail: the endpoint exists.
             let _ = self.bundle.tagged(ep.endpoint, |tagged| tagged.discard(claim));
             return self.tell(slot, told, abi::ADDR_UNSPEC, flags);
         }
@@ -537,7 +536,7 @@ impl State {
         }
     }
 
-    /// A completion of what has ended at once.
+    /// Adds a completion for an operation that has ended at once.
     fn tell(&mut self, slot: usize, entry: CqEntry, source: FiAddr, flags: u64) -> isize {
         let bound = self.eps[slot].rx.filter(|rx| rx.tells(flags | abi::COMPLETION));
         if let Some(cq) = bound.and_then(|bound| self.cqs.get_mut(bound.cq)) {

@@ -1,4 +1,4 @@
-//! Registered memory, as C makes it. What becomes of it is in `regions.rs`.
+//! Memory registration, as C calls it. `regions.rs` does the work.
 
 use crate::abi::{self, Fid, FidMr, MrAttr, MrOps, Ops};
 use crate::cell::DomainCell;
@@ -41,11 +41,12 @@ unsafe fn register(
     // SAFETY: the caller's promise.
     let domain = unsafe { &*domain.cast::<Domain>() };
     let window = if len <= isize::MAX as usize {
-        // SAFETY: the caller's promise. Nobody has references to it on either side: the client is C, and uses it as such memory is used.
+        // SAFETY: the caller's promise. There are no references to the memory on either side: the client is C, and treats it as shared
+        // memory.
         unsafe { Window::lend(start.cast(), len) }
     } else if start.is_null() {
-        // All of the process's memory: the client names what is meant by addresses.
-        // SAFETY: as above; what is not mapped may be named, but not be accessed.
+        // All of the process's memory: the client names the parts by their addresses.
+        // SAFETY: as above. Unmapped parts may be named, but not accessed.
         match unsafe { Window::whole_address_space() } {
             Ok(window) => window,
             Err(_) => return -libc::ENOSYS,
@@ -91,7 +92,7 @@ unsafe extern "C" fn regv(
     place: *mut *mut FidMr,
     context: *mut c_void,
 ) -> c_int {
-    // More pieces than `mr_iov_limit` says.
+    // More pieces than `mr_iov_limit` allows.
     if count != 1 {
         return -libc::EINVAL;
     }
@@ -109,7 +110,7 @@ unsafe extern "C" fn regattr(domain: *mut Fid, attr: *const MrAttr, flags: u64, 
     unsafe { regv(domain, mr_iov, iov_count, access, offset, requested_key, flags, place, context) }
 }
 
-/// When it returns, no peer reads or writes the memory by this registration any more.
+/// When this returns, no peer reads or writes the memory by this registration.
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     let mr = fid.cast::<Mr>();
     // SAFETY: `register` made it, and it is still open.
@@ -124,7 +125,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     })
 }
 
-/// Endpoints may be bound, though all have it. Counters count what peers do.
+/// Endpoints may be bound, though all of them have it anyway. Counters count peers' operations.
 unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     // SAFETY: the client's promise: it is an object that is open.
     match unsafe { (*other).fclass } {

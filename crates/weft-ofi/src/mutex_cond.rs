@@ -1,4 +1,4 @@
-//! A mutex and a condition that C waits for.
+//! A mutex and a condition that C waits on.
 
 use crate::abi::MutexCondPlace;
 use libc::{pthread_cond_t, pthread_mutex_t};
@@ -6,30 +6,30 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A mutex and a condition of C, which a client waits for.
+/// A mutex and a condition of POSIX, which a client waits on.
 #[derive(Debug)]
 pub struct MutexCond {
     mutex: UnsafeCell<pthread_mutex_t>,
     cond: UnsafeCell<pthread_cond_t>,
 }
 
-// SAFETY: both are used by the calls of POSIX alone, which any thread may make.
+// SAFETY: both are used only by calls of POSIX, which any thread may make.
 unsafe impl Send for MutexCond {}
 // SAFETY: as above.
 unsafe impl Sync for MutexCond {}
 
 impl MutexCond {
-    /// They stay where they are from now on, as C wants it.
+    /// They never move from now on, as POSIX demands.
     pub fn new() -> Arc<MutexCond> {
         let made = Arc::new(MutexCond {
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
             cond: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
         });
-        // SAFETY: zero is a value of it, which the first call makes attributes of; the mutex is made anew before anybody uses it.
+        // SAFETY: zero is a valid value, which the first call turns into attributes. The mutex is initialised before anybody uses it.
         unsafe {
             let mut kind: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&mut kind);
-            // A thread that has the mutex is told so, where it would wait for itself.
+            // A thread that already holds the mutex gets an error, instead of waiting for itself.
             libc::pthread_mutexattr_settype(&mut kind, libc::PTHREAD_MUTEX_ERRORCHECK);
             libc::pthread_mutex_init(made.mutex(), &kind);
             libc::pthread_mutexattr_destroy(&mut kind);
@@ -45,7 +45,7 @@ impl MutexCond {
         self.cond.get()
     }
 
-    /// Tells C where both are.
+    /// Tells C the addresses of both.
     ///
     /// # Safety
     /// There is room for the two pointers.
@@ -54,10 +54,10 @@ impl MutexCond {
         unsafe { *place.cast::<MutexCondPlace>() = MutexCondPlace { mutex: self.mutex(), cond: self.cond() } };
     }
 
-    /// Wakes all threads that wait. Under the mutex, so that none is between its look and its wait. Blocks while another thread has the
-    /// mutex. If this thread has it, no other one is there.
+    /// Wakes all waiting threads. Takes the mutex, so that no thread is between its check and its wait. Blocks while another thread has the
+    /// mutex. If this thread has it, no other thread is in between.
     pub fn ring(&self) {
-        // SAFETY: both are made and not destroyed, and stay where they are.
+        // SAFETY: both are initialised and not destroyed, and never move.
         unsafe {
             let is_locked = libc::pthread_mutex_lock(self.mutex()) == 0;
             libc::pthread_cond_broadcast(self.cond());

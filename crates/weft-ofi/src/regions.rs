@@ -1,4 +1,4 @@
-//! What is registered in a domain: regions of all its endpoints.
+//! The registrations of a domain: regions at all its endpoints.
 
 use crate::abi;
 use crate::state::State;
@@ -8,15 +8,15 @@ use std::ffi::c_int;
 use weft::memory::{RegionError, RegionId, RegionKey, Rights, Tally, Window};
 use weft::{Error, SendError};
 
-/// Registrations of a domain, and how keys and addresses are meant.
+/// Registrations of a domain, and how keys and addresses are interpreted.
 #[derive(Debug)]
 pub struct Registrations {
     all: Slab<Registration>,
-    /// Those that are taken.
+    /// The keys in use.
     keys: HashSet<u64>,
-    /// The client leaves keys to the provider.
+    /// Whether the provider chooses the keys.
     makes_keys: bool,
-    /// Places are named by their addresses, not by the distance from the beginning.
+    /// Whether offsets are addresses, and not distances from the beginning.
     by_address: bool,
 }
 
@@ -35,17 +35,17 @@ pub struct Wanted {
 struct Registration {
     window: Window,
     key: u64,
-    /// From where places in it count.
+    /// The offset of its first byte.
     base: u64,
     rights: Rights,
-    /// Where it is open: the endpoints by their slots.
+    /// The endpoints, by slot, at which it is open, and its regions there.
     regions: Vec<(usize, RegionId)>,
-    /// Where what peers do to it is counted.
+    /// Where peers' operations on it are counted.
     tallies: Vec<Tally>,
 }
 
 impl Registrations {
-    /// None yet, in a domain of that mode.
+    /// No registrations yet, in a domain of that mode.
     pub fn new(mode: c_int) -> Registrations {
         Registrations {
             all: Slab::new(),
@@ -55,12 +55,12 @@ impl Registrations {
         }
     }
 
-    /// Whether peers may reach something.
+    /// Whether there is anything that peers may access.
     pub fn are_open(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// A key that nobody can guess. None if the system has no randomness.
+    /// A key that nobody can guess. `None` if the system has no randomness.
     fn make_key(&self) -> Option<u64> {
         let mut key = [0u8; 8];
         loop {
@@ -80,7 +80,7 @@ fn getrandom(bytes: &mut [u8]) -> Option<()> {
     (usize::try_from(filled) == Ok(bytes.len())).then_some(())
 }
 
-/// What peers may do by a registration's access flags. Who may write may also change words.
+/// The rights for a registration's access flags. The right to write includes atomic operations.
 pub fn rights(access: u64) -> Rights {
     let (read, write) = (access & abi::REMOTE_READ != 0, access & abi::REMOTE_WRITE != 0);
     Rights { read, write, atomic: write }
@@ -90,7 +90,7 @@ impl State {
     /// Registers memory. Returns the registration's number, and its key.
     ///
     /// # Errors
-    /// As C wants them; nothing is registered then.
+    /// An error code for C. Then nothing is registered.
     pub fn register(&mut self, wanted: Wanted) -> Result<(usize, u64), c_int> {
         let Wanted { window, start, key, rights } = wanted;
         let of = &mut self.registrations;
@@ -114,7 +114,7 @@ impl State {
         Ok((number, key))
     }
 
-    /// Revokes it everywhere.
+    /// Revokes a registration at all endpoints.
     pub fn unregister(&mut self, number: usize) {
         let of = &mut self.registrations;
         let Some(registration) = of.all.try_remove(number) else { return };
@@ -123,25 +123,25 @@ impl State {
         }
         for (slot, region) in registration.regions {
             if let Some(memory) = self.eps.get(slot).and_then(|ep| ep.memory.as_ref()) {
-                // It fails for no endpoint that is there.
+                // Cannot fail: the endpoint exists.
                 let _ = self.bundle.memory(memory.endpoint, |memory| memory.revoke(region));
             }
         }
     }
 
-    /// Counts what peers do to registered memory from now on.
+    /// Counts peers' operations on registered memory from now on.
     pub fn count_registration(&mut self, number: usize, tally: &Tally) {
         let Some(registration) = self.registrations.all.get_mut(number) else { return };
         registration.tallies.push(tally.clone());
         for &(slot, region) in &registration.regions {
             if let Some(memory) = self.eps.get(slot).and_then(|ep| ep.memory.as_ref()) {
-                // It fails for no endpoint that is there.
+                // Cannot fail: the endpoint exists.
                 let _ = self.bundle.memory(memory.endpoint, |memory| memory.count(region, tally.clone()));
             }
         }
     }
 
-    /// Counts what peers do to memory by way of an endpoint from now on.
+    /// Counts peers' operations by way of an endpoint from now on.
     pub fn count_endpoint(&mut self, slot: usize, tally: Tally) {
         let Some(memory) = self.eps.get_mut(slot).and_then(|ep| ep.memory.as_mut()) else { return };
         let regions = self.registrations.all.iter().flat_map(|(_, registration)| &registration.regions);
@@ -151,7 +151,7 @@ impl State {
         memory.tallies.push(tally);
     }
 
-    /// Opens all that is registered at an endpoint.
+    /// Opens all registrations at an endpoint.
     ///
     /// # Errors
     /// As weft's.
@@ -166,7 +166,7 @@ impl State {
         numbers.into_iter().try_for_each(|number| self.open_one(slot, number))
     }
 
-    /// An endpoint is no more.
+    /// An endpoint was closed.
     pub fn close_all(&mut self, slot: usize) {
         for (_, registration) in &mut self.registrations.all {
             registration.regions.retain(|(at, _)| *at != slot);

@@ -1,4 +1,4 @@
-//! The calls that read and write memory of others, as C makes them.
+//! The calls that read and write peers' memory, as C makes them.
 
 use crate::abi::{self, FiAddr, FidEp, RmaArgs, RmaIov, RmaOps};
 use crate::ep::{of, Ep};
@@ -19,7 +19,7 @@ fn plain(to: FiAddr, addr: u64, key: u64, context: *mut c_void) -> Remote {
     Remote { to, addr, key, context: context as usize, flags: None, data: None, is_quiet: false }
 }
 
-/// What a description says beside the client's memory, and its places at the target. None if it has too many of these, or none.
+/// The operation of a description, and its places at the target. `None` if there are too many of these, or none.
 ///
 /// # Safety
 /// There are as many places as it counts, until the result is dropped.
@@ -35,7 +35,7 @@ unsafe fn described(msg: &RmaArgs, flags: u64) -> Option<(Remote, &[RmaIov])> {
     Some((Remote { to, addr: first.addr, key: first.key, context, flags: Some(flags), data, is_quiet: false }, places))
 }
 
-/// A list of the client's. It may be null if there is nothing in it.
+/// A list from the client. It may be null if it is empty.
 ///
 /// # Safety
 /// There are `count` of them, until the result is dropped.
@@ -47,10 +47,10 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
     }
 }
 
-/// Pieces here, and the parts of one registration there that they are for.
+/// Pieces here, and the parts of one registration at the target that they are for.
 type Group = (Vec<iovec>, Places);
 
-/// Sorts pieces by the registrations that their bytes are for, one behind the other. None if the two sides have not the same number of bytes.
+/// Groups consecutive pieces by the registration that their bytes are for. `None` if the two sides differ in their number of bytes.
 fn grouped(pieces: &[iovec], places: &[RmaIov]) -> Option<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut pieces = pieces.iter().copied().filter(|piece| piece.iov_len > 0);
@@ -84,7 +84,7 @@ unsafe fn fits(msg: &RmaArgs, place: &RmaIov) -> bool {
     msg.iov_count <= IOV_MOST && total(unsafe { list(msg.iov, msg.iov_count) }) == place.len
 }
 
-/// A description's pieces, sorted. None if there are too many of them, and as [`grouped`].
+/// A description's pieces, grouped. `None` if there are too many, or in the cases of [`grouped`].
 ///
 /// # Safety
 /// There are as many pieces as it counts.
@@ -96,7 +96,7 @@ unsafe fn sorted(msg: &RmaArgs, places: &[RmaIov]) -> Option<Vec<Group>> {
     grouped(unsafe { list(msg.iov, msg.iov_count) }, places)
 }
 
-/// The client's memory that it writes from.
+/// The client's memory to write from.
 ///
 /// # Safety
 /// Each piece can be read, and stays as it is as long as the results are there.
@@ -105,7 +105,7 @@ unsafe fn sources(pieces: &[iovec]) -> Vec<Source> {
     pieces.iter().map(|piece| Source::Lent(unsafe { Lent::new(piece.iov_base.cast(), piece.iov_len) })).collect()
 }
 
-/// The client's memory that it reads into.
+/// The client's memory to read into.
 ///
 /// # Safety
 /// Each piece can be written, and is left alone as long as the results are there.
@@ -114,7 +114,7 @@ unsafe fn targets(pieces: &[iovec]) -> Vec<Target> {
     pieces.iter().map(|piece| Target::Lent(unsafe { LentMut::new(piece.iov_base.cast(), piece.iov_len) })).collect()
 }
 
-/// The one place of an operation whose pieces have so many bytes.
+/// The one place of an operation, with the length of its pieces.
 fn at(remote: &Remote, pieces: &[iovec]) -> Places {
     Places { key: remote.key, parts: vec![Part { at: remote.addr, len: total(pieces) as u64 }] }
 }
@@ -124,7 +124,7 @@ fn total(pieces: &[iovec]) -> usize {
 }
 
 impl Ep {
-    /// Writes pieces, one behind the other.
+    /// Writes pieces, one after the other.
     ///
     /// # Safety
     /// Until this returns there are `count` pieces at `iov`. Each can be read, and stays as it is, until the operation has ended, or until
@@ -145,7 +145,7 @@ impl Ep {
         self.operate(remote, action)
     }
 
-    /// Reads into pieces, one behind the other.
+    /// Reads into pieces, one after the other.
     ///
     /// # Safety
     /// Until this returns there are `count` pieces at `iov`. Each can be written, and is left alone, until the operation has ended.

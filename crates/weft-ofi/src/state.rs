@@ -1,5 +1,5 @@
-//! What a domain is made of: one bundle, its endpoints, completion queues, address vectors and registrations, and how what happens in
-//! the bundle gets to the queues.
+//! The state of a domain: one bundle, its endpoints, completion queues, address vectors and registrations, and how results get from the
+//! bundle to the queues.
 
 use crate::abi::{self, CqEntry, CqErrEntry};
 use crate::addr::Peer;
@@ -20,51 +20,50 @@ use weft::tagged::{self, CameBack, Claim, Completion, LentMut, Outcome, Received
 use weft::{Endpoint, Name, Reason};
 use weft_shm::biased::this_thread;
 
-/// Completions that a queue keeps; then operations that would add some are told to come again.
+/// Completions that a queue keeps. Above this number, new operations that would complete there are refused for now.
 const UNREAD_MOST: usize = 1 << 16;
 
-/// Reads of completions between two looks for peers that are gone.
+/// Reads of completions between two checks for lost peers.
 const LOSSES_EVERY: u32 = 256;
 
-/// How often a read that nothing has come for looks, some 0.5 us. A client that waits does something else between two reads (MPICH gives way, a
-/// system call each time) and sees nothing meanwhile: with 64 looks its round trips are shorter by a quarter.
+/// How often a read polls before it reports nothing, in some 0.5 us. A waiting client does other things between two reads, such as a system
+/// call in MPICH, and would see arrivals later without this.
 const LOOKS: u32 = 64;
 
-/// So many reads in a row do that. A client that works between its reads would wait for each of them: hpcc's random access reads once for each
-/// word that it changes.
+/// At most this many reads in a row poll so often. A client that computes between its reads would lose time with each.
 const LOOKS_LAST: u32 = 16;
 
-/// After so long without room for a send it is told.
+/// Sends that find no room for so long are reported.
 const FULL_LONG: Duration = Duration::from_secs(5);
 
 /// An endpoint.
 #[derive(Debug)]
 pub struct EpState {
     pub endpoint: Endpoint,
-    /// Its side for reads, writes and atomic operations, if it has those capabilities.
+    /// Its part for reads, writes and atomic operations, if it has those capabilities.
     pub memory: Option<EpMemory>,
-    /// A receive's source counts.
+    /// Whether receives take messages only from their source.
     pub is_directed: bool,
-    /// What operations do that carry no flags.
+    /// The flags of operations that carry none.
     pub tx_flags: u64,
     pub rx_flags: u64,
     pub av: Option<usize>,
     pub tx: Option<Bound>,
     pub rx: Option<Bound>,
-    /// Who counts what has ended, each way.
+    /// Counters of ended operations, for each direction.
     pub tx_count: Option<Arc<Count>>,
     pub rx_count: Option<Arc<Count>>,
-    /// The same for what was read, and for what was written, in memory of others.
+    /// Counters of reads from peers' memory, and of writes to it.
     pub read_count: Option<Arc<Count>>,
     pub write_count: Option<Arc<Count>>,
-    /// A receive of many is released when fewer bytes are left.
+    /// A multi-receive buffer is released when fewer bytes are left.
     pub least: usize,
     pub ops: Slab<Op>,
-    /// The pieces that operations receive into which have several.
+    /// The pieces of operations that receive into several.
     pub pieces: HashMap<usize, Vec<LentMut>>,
-    /// Messages taken out, by the context of who did it, with what was told of them.
+    /// Claimed messages, by the context of the claim, with the completions that reported them.
     pub claims: Vec<(usize, Claim, CqEntry)>,
-    /// Tells its address at a port, if the client wants that.
+    /// Publishes its address at a port, if the client wants that.
     pub told: Option<NameServer>,
     /// Peers whose session was waited for once.
     pub met: HashSet<u32>,
@@ -74,7 +73,7 @@ pub struct EpState {
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     pub cq: usize,
-    /// Only operations that ask for it complete there.
+    /// Whether only operations that ask for it complete there.
     pub is_selective: bool,
 }
 
@@ -85,29 +84,29 @@ impl Bound {
     }
 }
 
-/// An operation that was posted. Small, and plain bytes: one is entered and taken out for each message.
+/// An operation that was posted. Small and plain, because one is entered and removed for each message.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     pub context: usize,
-    /// What its completion says it was.
+    /// The kind that its completion reports.
     pub kind: u64,
     pub is_told: bool,
     /// Where it receives.
     pub buf: usize,
-    /// It receives into several pieces: see [`EpState::pieces`].
+    /// Whether it receives into several pieces: see [`EpState::pieces`].
     pub has_pieces: bool,
-    /// A receive for whoever sends, which nobody can any more.
+    /// A receive from any source, when no source is left.
     pub is_orphan: bool,
-    /// A receive for whoever sends.
+    /// A receive from any source.
     pub is_for_any: bool,
-    /// Operations of weft's that it consists of and that have not ended.
+    /// Its parts, as operations of weft, that have not ended.
     pub to_end: u8,
-    /// Why one of these has failed, if one has.
+    /// Why a part has failed, if one has.
     pub failed: Option<Reason>,
 }
 
 impl Op {
-    /// An operation that is nothing special.
+    /// An operation without special properties.
     pub fn new(context: usize, kind: u64, is_told: bool) -> Op {
         let (has_pieces, is_orphan, is_for_any) = (false, false, false);
         Op { context, kind, is_told, buf: 0, has_pieces, is_orphan, is_for_any, to_end: 1, failed: None }
@@ -117,7 +116,7 @@ impl Op {
 /// A completion queue.
 #[derive(Debug, Default)]
 pub struct CqState {
-    /// With the sources.
+    /// Completions, with their sources.
     pub entries: VecDeque<(CqEntry, u64)>,
     pub errors: VecDeque<CqErrEntry>,
     /// Rung at each entry and error.
@@ -125,7 +124,7 @@ pub struct CqState {
 }
 
 impl CqState {
-    /// A completion, for whoever reads them.
+    /// Adds a completion.
     #[inline(always)]
     pub fn tell(&mut self, entry: CqEntry, source: u64) {
         self.entries.push_back((entry, source));
@@ -144,7 +143,7 @@ impl CqState {
         self.has_news();
     }
 
-    /// The end of an operation that received nothing.
+    /// Takes the end of an operation that received nothing.
     #[inline(never)]
     fn take_other(&mut self, outcome: &Outcome, op: Op, entry: CqEntry) {
         match outcome {
@@ -158,31 +157,31 @@ impl CqState {
         }
     }
 
-    /// A completion, for who reads this queue just now or for the queue.
+    /// Gives a completion to the reader, if it reads this queue, or else to the queue.
     pub fn tell_or_hand(&mut self, number: usize, entry: CqEntry, source: u64, reader: &mut impl Reader) {
         if !self.entries.is_empty() || !reader.takes(number, &entry, source) {
             self.tell(entry, source);
         }
     }
 
-    /// Whether it keeps more completions.
+    /// Whether it has room for another completion.
     pub fn has_room(&self) -> bool {
         self.entries.len() < UNREAD_MOST
     }
 
-    /// An operation found nothing, or was refused at once.
+    /// Reports an operation that found nothing, or was refused at once.
     pub fn refuse(&mut self, entry: CqEntry, err: c_int) {
         self.fail(entry, err, 0, 0);
     }
 }
 
-/// Who reads a queue just now, and gets what ends without a stay in the queue.
+/// A client's read, which takes completions without a stay in the queue.
 pub trait Reader {
-    /// Takes a completion of that queue with its source, or leaves it to the queue.
+    /// Takes a completion of that queue with its source. False leaves it to the queue.
     fn takes(&mut self, queue: usize, entry: &CqEntry, source: u64) -> bool;
 }
 
-/// Nobody reads.
+/// No read is under way.
 struct Nobody;
 
 impl Reader for Nobody {
@@ -196,7 +195,7 @@ impl Reader for Nobody {
 pub struct State {
     pub bundle: DomainBundle,
     pub eps: Slab<EpState>,
-    /// By the numbers of the bundle's endpoints.
+    /// Slots, by the bundle's endpoint numbers.
     slots: Vec<usize>,
     pub cqs: Slab<CqState>,
     pub avs: Slab<Arc<Book>>,
@@ -205,15 +204,15 @@ pub struct State {
     pub with_memory: Vec<usize>,
     /// Wakes clients that wait outside of calls.
     alarm: Alarm,
-    /// The thread that made ready to wait for the bundle's descriptor, and has looked at nothing since. 0 if there is none.
+    /// The thread that has armed the bundle's descriptor, and made no other call since. 0 if there is none.
     waits_by_descriptor: usize,
     lost: u64,
     reads: u32,
-    /// So many reads in a row were in vain: the client waits.
+    /// Number of reads in a row that found nothing: the client is waiting.
     awaited: u32,
-    /// What endpoints for messages are opened with.
+    /// The settings of endpoints for messages.
     pub settings: tagged::Settings,
-    /// Since when no send has been taken, for want of room.
+    /// Since when no send was accepted, for lack of room.
     full_since: Option<Instant>,
     has_told: bool,
 }
@@ -240,7 +239,7 @@ impl State {
         }
     }
 
-    /// A send was taken.
+    /// A send was accepted.
     #[inline(always)]
     pub fn is_taken(&mut self) {
         if self.full_since.is_some() {
@@ -248,7 +247,7 @@ impl State {
         }
     }
 
-    /// A send to a peer found no room. If that stays so, whoever looks at the program is told who waits for whom, once.
+    /// A send to a peer found no room. If that lasts, reports once which peer this process waits for.
     #[cold]
     pub fn is_full(&mut self, slot: usize, to: u32) {
         let now = Instant::now();
@@ -290,17 +289,17 @@ impl State {
         Some(Peer { name: self.bundle.name(*endpoint).ok()?, key: self.bundle.key(*endpoint).ok()?, memory })
     }
 
-    /// Frees an endpoint. Later polls may still send what it has to say.
+    /// Frees an endpoint. Later polls may still send its last messages.
     pub fn free_endpoint(&mut self, slot: usize) {
         let EpState { endpoint, memory, .. } = &self.eps[slot];
-        // It fails for no endpoint that is there.
+        // Cannot fail: the endpoint exists.
         let _ = self.bundle.free(*endpoint);
         if let Some(memory) = memory {
             let _ = self.bundle.free(memory.endpoint);
         }
     }
 
-    /// Removes an endpoint that is freed. What still comes of it is nobody's.
+    /// Removes an endpoint that was freed. Its further results are dropped.
     pub fn forget_endpoint(&mut self, slot: usize) {
         self.slots.iter_mut().filter(|other| **other == slot).for_each(|other| *other = usize::MAX);
         self.with_memory.retain(|other| *other != slot);
@@ -308,18 +307,18 @@ impl State {
         self.eps.remove(slot);
     }
 
-    /// Whether a queue has room for what more operations bring.
+    /// Whether a queue has room for the results of more operations.
     pub fn has_room(&self, bound: Option<Bound>) -> bool {
         bound.is_none_or(|bound| self.cqs.get(bound.cq).is_none_or(CqState::has_room))
     }
 
-    /// Does what there is to do, and hands over what has ended.
+    /// Polls, and hands over ended operations.
     pub fn progress(&mut self) {
         self.awaited = 0;
         self.progress_for(&mut Nobody);
     }
 
-    /// The same while somebody reads. Looks several times, if the last read was in vain too.
+    /// The same during a read. Polls several times if the last read found nothing either.
     #[inline(always)]
     pub fn progress_for(&mut self, reader: &mut impl Reader) {
         if self.waits_by_descriptor != 0 {
@@ -334,18 +333,18 @@ impl State {
         }
     }
 
-    /// Whether the last progress was in vain.
+    /// Whether the last progress found nothing.
     #[inline(always)]
     pub fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// Hands over what has ended.
+    /// Hands over ended operations.
     pub fn hand_over(&mut self) {
         self.look(&mut Nobody, false);
     }
 
-    /// Hands over what has ended, after a poll if that is wanted; under one lock. Says whether there was something.
+    /// Hands over ended operations under one lock, after a poll if `polls`. Returns whether there were any.
     #[inline(always)]
     fn look(&mut self, reader: &mut impl Reader, polls: bool) -> bool {
         let State { bundle, eps, slots, cqs, with_memory, registrations, .. } = self;
@@ -370,8 +369,8 @@ impl State {
         has_come
     }
 
-    /// Receives for whoever sends end where nobody is left who could, and the last ones died: all peers that were inserted, but for this
-    /// domain's own. Those that left in good order say nothing of who may come.
+    /// Ends receives from any source once no source is left, and the last ones died: all inserted peers, except endpoints of this domain.
+    /// Peers that left in an orderly way do not count, because new ones may come.
     #[cold]
     fn look_for_losses(&mut self) {
         let lost = self.bundle.sessions_lost();
@@ -382,13 +381,13 @@ impl State {
         for (_, ep) in &mut self.eps {
             let Some(av) = ep.av.and_then(|av| self.avs.get(av)) else { continue };
             let others = av.numbers_but_for(&own);
-            // It fails for no endpoint that is there.
+            // Cannot fail: the endpoint exists.
             let _ = self.bundle.tagged(ep.endpoint, |tagged| {
                 let are_gone = others.iter().all(|at| tagged.lost(*at).is_some());
                 if !are_gone || others.iter().all(|at| tagged.has_left(*at)) {
                     return;
                 }
-                // Not room for many messages: MPICH has some until it ends, which is after its peers have.
+                // Except multi-receives: MPICH keeps some posted until it ends, which is after its peers have ended.
                 let waits = |op: &Op| op.is_for_any && op.kind & abi::MULTI_RECV == 0;
                 for (at, op) in ep.ops.iter_mut().filter(|(_, op)| waits(op)) {
                     op.is_orphan = tagged.cancel(at as u64);
@@ -398,14 +397,15 @@ impl State {
         self.hand_over();
     }
 
-    /// What was told as sent waits here for its receiver. A thread of weft's goes on with it, for the client may make no more calls.
+    /// A message that was reported as sent waits here for its receiver. A thread of weft takes care of it, because the client may make no
+    /// more calls.
     #[cold]
     pub fn serve_what_waits(&mut self) {
-        // Without a thread the client's calls go on with it.
+        // Without a thread, only the client's calls can send it.
         let _ = self.serve();
     }
 
-    /// Has a thread serve the bundle, too.
+    /// Makes a thread serve the bundle too.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -414,7 +414,7 @@ impl State {
         self.bundle.serve()
     }
 
-    /// Lets other threads use the bundle. A client that waits outside of calls is woken by a thread from now on.
+    /// Lets other threads use the bundle. From now on a thread wakes clients that wait outside of calls.
     ///
     /// # Errors
     /// If that thread cannot be started.
@@ -427,7 +427,7 @@ impl State {
         }
     }
 
-    /// A bell that rings a descriptor.
+    /// Makes a bell that rings a descriptor.
     ///
     /// # Errors
     /// As C wants them.
@@ -436,7 +436,7 @@ impl State {
         self.follow(bell)
     }
 
-    /// A bell that rings a mutex and a condition.
+    /// Makes a bell that rings a mutex and a condition.
     ///
     /// # Errors
     /// As C wants them.
@@ -446,7 +446,7 @@ impl State {
         self.follow(bell)
     }
 
-    /// Has the thread wait for a new bell, if there is to be one.
+    /// Makes the thread wait for a new bell, if there is to be a thread.
     fn follow(&mut self, bell: Arc<Bell>) -> Result<Arc<Bell>, c_int> {
         let followed = self.bundle.shared().map_or(Ok(()), |bundle| self.alarm.follow(bundle));
         match followed {
@@ -458,12 +458,12 @@ impl State {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Removes a bell that nobody waits for any more.
     pub fn remove_bell(&mut self, bell: &Arc<Bell>) {
         self.alarm.remove(bell);
     }
 
-    /// A thread looks at the bundle, so its descriptor tells no more until it is armed again. If another thread waits for it, the bundle is
+    /// A thread polls the bundle, so its descriptor reports nothing until it is armed again. If another thread waits on it, the bundle is
     /// shared from now on.
     #[cold]
     fn is_looked_at(&mut self) {
@@ -473,22 +473,23 @@ impl State {
         }
     }
 
-    /// As [`State::share`]. If there can be no thread, that is said.
+    /// As [`State::share`]. If the thread cannot be started, prints that.
     fn share_or_say(&mut self) {
         if let Err(error) = self.share() {
-            eprintln!("weft: no thread can be had that wakes clients which wait for libfabric's queues: {error}");
+            eprintln!("weft: cannot start the thread that wakes clients waiting for libfabric's queues: {error}");
         }
     }
 
-    /// Makes ready to wait outside of calls, for a bell if there is one. False if something `is_there` that the client is to look at first.
+    /// Prepares to wait outside of calls, for a bell if there is one. False if something `is_there` already that the client must look at
+    /// first.
     pub fn arm(&mut self, bell: Option<&Bell>, is_there: impl Fn(&State) -> bool) -> bool {
         if let Some(bell) = bell {
             bell.hush();
-            // Before the thread's handle is looked for: a thread that waits already rings it for what comes from now on.
+            // Before looking for the thread's handle: a thread that waits already then rings it for whatever comes from now on.
             bell.arm(true);
         }
         if self.waits_by_descriptor != 0 {
-            // Before the thread's handle is taken, which there may be from now on.
+            // Before taking the thread's handle, which may exist from now on.
             self.is_looked_at();
         }
         let handle = self.alarm.begin();
@@ -508,14 +509,14 @@ impl State {
         is_armed
     }
 
-    /// What a thread may sleep on. None if there is something to do.
+    /// What a thread can sleep on. `None` if there is something to do.
     pub fn sleeper(&mut self) -> Option<Sleeper> {
         self.bundle.sleeper()
     }
 }
 
 impl EpState {
-    /// Hands one over.
+    /// Hands over one ended operation.
     #[inline(always)]
     fn take(&mut self, done: &mut Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         if let Outcome::CameBack(back) = &done.outcome {
@@ -568,7 +569,7 @@ impl EpState {
         at
     }
 
-    /// Nothing more comes of an operation.
+    /// Removes an operation that has ended.
     #[inline(always)]
     pub fn end(&mut self, at: usize) {
         if self.ops.try_remove(at).is_some_and(|op| op.has_pieces) {
@@ -576,7 +577,7 @@ impl EpState {
         }
     }
 
-    /// A message came back that had ended as sent.
+    /// A message that was reported as sent came back.
     #[cold]
     fn take_back(&mut self, back: &CameBack, cqs: &mut Slab<CqState>) {
         if let Some(cq) = self.tx.and_then(|tx| cqs.get_mut(tx.cq)) {
@@ -588,7 +589,7 @@ impl EpState {
     }
 }
 
-/// Distributes what came over the pieces that it is for.
+/// Distributes a received message over the pieces that it is for.
 #[cold]
 fn scatter(pieces: Vec<LentMut>, received: &Received, buffer: Option<&[u8]>) {
     let Some(mut bytes) = buffer.map(|bytes| &bytes[..received.stored]) else { return };
@@ -610,12 +611,12 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
     }
 }
 
-/// An error of the system's as C wants it.
+/// The code of a system error, for C.
 fn in_c(error: std::io::Error) -> c_int {
     -error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The system's number for why something came back.
+/// The system's error number for a reason.
 pub fn errno(reason: Reason) -> c_int {
     match reason {
         Reason::PeerLost => libc::ECONNRESET,

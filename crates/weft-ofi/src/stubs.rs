@@ -1,4 +1,4 @@
-//! Calls that there are not.
+//! Calls that do not exist.
 
 use crate::abi::{Fid, Ops, Stub, StubOps};
 use std::ffi::{c_int, c_void};
@@ -11,12 +11,12 @@ pub unsafe extern "C" fn no_such_call() -> isize {
 
 pub const NONE: Stub = no_such_call;
 
-/// A table of calls that there are not.
+/// A table of calls that do not exist.
 pub const fn none<const N: usize>() -> StubOps<N> {
     StubOps { size: size_of::<StubOps<N>>(), calls: [NONE; N] }
 }
 
-/// Nothing is kept that would have to be given back.
+/// Nothing to free.
 pub unsafe extern "C" fn cleanup() {}
 
 pub unsafe extern "C" fn no_bind(_fid: *mut Fid, _other: *mut Fid, _flags: u64) -> c_int {
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn no_control(_fid: *mut Fid, _command: c_int, _arg: *mut 
     -libc::ENOSYS
 }
 
-/// The head's table of an object that can only be closed.
+/// The table of an object's head, for an object that can only be closed.
 pub const fn ops(close: unsafe extern "C" fn(*mut Fid) -> c_int) -> Ops {
     Ops {
         size: size_of::<Ops>(),
@@ -40,7 +40,7 @@ pub const fn ops(close: unsafe extern "C" fn(*mut Fid) -> c_int) -> Ops {
     }
 }
 
-/// Hands an object to C. It begins with what C knows of it.
+/// Hands an object to C. It begins with the part that C knows.
 ///
 /// # Safety
 /// `place` can be written.

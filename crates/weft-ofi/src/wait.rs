@@ -1,4 +1,4 @@
-//! Waiting for what ends, outside of the domain's lock; and what a client may wait for by itself.
+//! Waiting for ends, outside of the domain's lock; and wait objects, with which a client waits by itself.
 
 use crate::abi;
 use crate::bell::Bell;
@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 /// The wait object of a queue or a counter.
 #[derive(Debug)]
 pub enum WaitObject {
-    /// It reads again and again.
+    /// The client reads repeatedly.
     None,
-    /// The provider's choice: its own calls.
+    /// The provider's choice: its waiting calls.
     Calls,
     /// A descriptor, or a mutex and a condition.
     Bell(Arc<Bell>),
 }
 
 impl WaitObject {
-    /// One of the kind that C names so.
+    /// A wait object of a kind of C.
     ///
     /// # Errors
-    /// As C wants them: there is no such kind, or the system has no more.
+    /// An error code for C: there is no such kind, or the system has no more descriptors.
     pub fn new(state: &mut State, kind: c_int) -> Result<WaitObject, c_int> {
         Ok(match kind {
             abi::WAIT_NONE => WaitObject::None,
@@ -36,7 +36,7 @@ impl WaitObject {
         })
     }
 
-    /// Whether there are no calls that wait.
+    /// Whether the waiting calls are not available.
     pub fn is_none(&self) -> bool {
         matches!(self, WaitObject::None)
     }
@@ -49,7 +49,7 @@ impl WaitObject {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Removes it: nobody waits on it any more.
     pub fn close(&self, state: &mut State) {
         if let WaitObject::Bell(bell) = self {
             state.remove_bell(bell);
@@ -68,51 +68,51 @@ impl WaitObject {
     }
 }
 
-/// A wait that nothing comes for takes so many turns before it sleeps, of which each looks many times: some 20 us in all. A wake-up
-/// costs about as much.
+/// Turns of a wait before it sleeps, if nothing comes. Each turn looks many times; together they take some 20 us, about as long as a
+/// wakeup.
 const SPINS: u32 = 40;
 
-/// It looks so often whether another thread has got what it waits for.
+/// How often to check whether another thread has taken the awaited result.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// After so many reads in vain the client may wait, and offers the processor to others, who may be what it waits for; and after as many once
-/// more. With more ranks than processors each announced message took a time slice or two without that.
+/// After this many empty reads in a row the client is probably waiting, and yields the processor, perhaps to the process that it waits for;
+/// and again after each further batch. This matters with more ranks than processors.
 const VAIN: u32 = 16;
 
-/// Somebody else had the processor if giving way took so long: for a time slice.
+/// If a yield took so long, another thread had the processor for a time slice.
 const LONG: Duration = Duration::from_micros(500);
 
-/// Another program computes if that comes twice within so many turns. Once is a thread of the kernel's, or of somebody who sleeps again.
+/// If that happens twice within so many turns, another program is computing. A single one may be a kernel thread, or a thread that sleeps
+/// again.
 const LATELY: u32 = 64;
 
-/// After that the client dozes so many times instead. A thread that dozes gets the processor back as soon as something comes.
+/// Then the client dozes so many times, instead of yielding. A thread that dozes gets the processor back as soon as something comes.
 const DOZES: u32 = 1000;
 
-/// A doze without an arrival takes so long. The client may wait for something else, so it is short beside a time slice.
+/// The length of a doze without an arrival. Short compared to a time slice, because the client may be waiting for something else.
 const DOZE: Duration = Duration::from_micros(100);
 
-/// After such a doze it only yields the processor so many times. A client that works between two reads would lose a doze with each:
-/// beside two other programs hpcc's random access took some ten times as long.
+/// After such a doze it only yields so many times, because a client that works between two reads would lose a doze with each.
 const BETWEEN: u32 = 63;
 
-/// Reads of a queue or a counter.
+/// The reads of a queue or a counter.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// Number of them in vain since one brought something, or since it gave way, up to [`VAIN`].
+    /// Empty reads since the last useful one, or since the last yield, up to [`VAIN`].
     vain: AtomicU32,
     /// Number of dozes left.
     dozes: AtomicU32,
-    /// How often it only yields before the next one of them.
+    /// How many yields to make before the next doze.
     between: AtomicU32,
-    /// Number of yields in which one that takes long is the second one lately.
+    /// Turns within which a second long yield counts.
     lately: AtomicU32,
 }
 
 impl Reads {
-    /// One was made. If it was in vain, as many before it, other threads of this processor have a turn.
+    /// Notes a read. After many empty ones it lets other threads use the processor.
     #[inline(always)]
     pub fn note(&self, is_vain: bool, state: &DomainCell<State>) {
-        // Relaxed, and not counted in one step, here and below: it only decides whether to give way.
+        // Relaxed, and not an atomic increment, here and below: it only decides whether to yield.
         let vain = self.vain.load(Ordering::Relaxed);
         if !is_vain {
             if vain > 0 {
@@ -157,8 +157,8 @@ impl Reads {
 pub struct Turns(u32);
 
 impl Turns {
-    /// Ends a turn in which nothing came: at once for the first ones, later when something comes or the time is over. `most` is what is
-    /// left of the wait. The domain is free meanwhile, except for clients that use it from one thread at a time.
+    /// Ends a turn in which nothing came: at once for the first turns, and later when something comes or the time is over. `most` is the
+    /// rest of the wait. The domain is unlocked meanwhile, except for clients that promise to use it from one thread at a time.
     pub fn wait(&mut self, state: &DomainCell<State>, most: Duration) {
         self.0 = self.0.saturating_add(1);
         if self.0 < SPINS {
@@ -168,15 +168,15 @@ impl Turns {
     }
 }
 
-/// Sleeps until something comes, for so long at most. The domain is free meanwhile, except for clients that use it from one thread at a
-/// time.
+/// Sleeps until something comes, at most so long. The domain is unlocked meanwhile, except for clients that promise to use it from one
+/// thread at a time.
 fn doze(state: &DomainCell<State>, most: Duration) {
     if state.is_serialised() {
         return state.with(|state| _ = state.bundle.wait(most));
     }
     match state.with(State::sleeper) {
         Some(Sleeper::Descriptor(fd, limit)) => sleep(fd, most.min(limit)),
-        // It fails in a handler alone, and there are none.
+        // It fails only in a handler, and there are none.
         Some(Sleeper::Shared(bundle)) => _ = bundle.wait(Some(most)),
         None => {}
     }
@@ -189,7 +189,7 @@ fn sleep(fd: c_int, most: Duration) {
         tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: most.subsec_nanos().into(),
     };
-    // SAFETY: there is one structure, which the call may change, and a time, which it reads. A descriptor that is none is told as such, and
-    // then this returns at once.
+    // SAFETY: there is one structure, which the call may change, and a time, which it reads. For an invalid descriptor the call reports
+    // that, and this returns at once.
     unsafe { libc::ppoll(&raw mut asked, 1, &raw const most, std::ptr::null()) };
 }
