@@ -13,7 +13,7 @@ mod waits;
 const BOUND: Duration = Duration::from_secs(30);
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// What `fi_getinfo` finds for some wishes; the structures are the client's to change.
+/// Hints for `fi_getinfo`, whose structures the test may change.
 struct Hints {
     info: Info,
     tx: TxAttr,
@@ -39,7 +39,7 @@ impl Hints {
         let mut found = null_mut();
         // SAFETY: the hints are complete.
         match unsafe { (provider().getinfo)(version(1, 17), null(), null(), 0, &self.info, &mut found) } {
-            // SAFETY: it was found. That it is never freed is for the tests.
+            // SAFETY: it was found. The tests never free it.
             0 => Ok(unsafe { &mut *found }),
             error => Err(error),
         }
@@ -47,11 +47,11 @@ impl Hints {
 }
 
 fn provider() -> &'static Provider {
-    // SAFETY: it is there for good; nobody writes it here.
+    // SAFETY: it is static, and nobody writes it here.
     unsafe { &*crate::fi_prov_ini().cast::<Provider>() }
 }
 
-/// A domain with endpoints that all know each other and share a queue.
+/// A domain with endpoints that know each other and share a queue.
 struct Client {
     info: *mut Info,
     fabric: *mut FidFabric,
@@ -78,7 +78,7 @@ impl Client {
         client
     }
 
-    /// One with an endpoint, which knows nobody.
+    /// One with a single endpoint, which knows no peer.
     fn unacquainted(change: impl Fn(&mut Hints)) -> Client {
         Client::with(1, change, false)
     }
@@ -150,7 +150,7 @@ impl Client {
         self.look_into(at, tag, flags, &mut [room], context)
     }
 
-    /// The same into several pieces.
+    /// The same, into several pieces.
     fn look_into(&self, at: usize, tag: u64, flags: u64, rooms: &mut [&mut [u8]], context: usize) -> isize {
         let ep = self.eps[at];
         let piece = |room: &mut &mut [u8]| libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    /// The next completion, and its source; or else the error that is told.
+    /// The next completion, with its source, or the reported error.
     fn next(&self) -> Result<(CqEntry, u64), CqErrEntry> {
         let begin = Instant::now();
         loop {
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    /// The next so many completions, by their contexts.
+    /// The next `count` completions, sorted by context.
     fn next_few(&self, count: usize) -> Vec<(CqEntry, u64)> {
         let mut few: Vec<_> = (0..count).map(|_| self.next().expect("no error")).collect();
         few.sort_by_key(|(entry, _)| entry.op_context);
@@ -293,7 +293,7 @@ fn a_directed_receive_takes_its_source_only() {
     let done = client.next_few(4);
     assert_eq!((done[0].1, done[1].1), (1, 0));
     assert_eq!((&rooms[0], &rooms[1]), (b"one!", b"zero"));
-    // Who did not ask for direction has none.
+    // A client that did not ask for directed receives does not get them.
     let client = Client::new(2, plain_messages, false);
     assert_eq!(client.receive(1, 77, 5, 0, &mut rooms[0], 1), 0);
     assert_eq!(client.send(0, 1, 5, b"any.", 2), 0);
@@ -312,7 +312,7 @@ fn only_what_asks_for_it_completes_at_a_selective_queue() {
     assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
     assert_eq!(client.send(0, 1, 1, b"quiet", 2), 0);
     let begin = Instant::now();
-    // SAFETY: room of ours; what comes is written within the calls below.
+    // SAFETY: room of ours, which is written within the calls below.
     while unsafe { room.as_ptr().read_volatile() } == 0 {
         assert_eq!(client.try_next().err(), Some(AGAIN));
         assert!(begin.elapsed() < BOUND, "it does not come");
@@ -334,7 +334,7 @@ fn messages_are_looked_at_taken_out_and_dropped() {
         assert_eq!(client.send(0, 1, tag, bytes, 9), 0);
     }
     client.next_few(3);
-    // They come in order: with the last all are there.
+    // They come in order, so after the last one all are there.
     let begin = Instant::now();
     loop {
         assert_eq!(client.look(1, 3, PEEK, &mut [], 1), 0);
@@ -452,7 +452,7 @@ fn whoever_waits_is_woken_and_a_wait_ends() {
 fn a_descriptor_and_a_counter_tell_what_has_ended() {
     let mut client = Client::new(2, plain, false);
     let (mut cq, mut cntr) = (null_mut(), null_mut());
-    // SAFETY: as a client calls them, with places for what is opened; the queue here is nobody's.
+    // SAFETY: as a client calls them, with places for the opened objects. The queue here belongs to no client.
     unsafe {
         let domain = client.domain;
         let mut attr: CqAttr = std::mem::zeroed();
@@ -511,7 +511,7 @@ fn a_descriptor_and_a_counter_tell_what_has_ended() {
     assert_eq!((closed(cntr.cast()), closed(cq.cast())), (0, 0));
 }
 
-/// Two clients that know each other at number 0, with an endpoint each.
+/// Two clients with an endpoint each, that know each other at number 0.
 fn two_clients() -> [Client; 2] {
     let clients = [(); 2].map(|()| Client::unacquainted(directed));
     for (client, other) in [(0, 1), (1, 0)] {
@@ -556,7 +556,7 @@ fn a_message_of_64_kib_needs_no_more_calls_of_its_sender() {
         assert_eq!(b.receive(0, ADDR_UNSPEC, tag, 0, &mut room, 1), 0);
         assert_eq!(a.send(0, 0, tag, &CONTENTS[..len], 2), 0);
         if tag == 1 {
-            // There is a session then.
+            // Now there is a session.
             assert_eq!(a.next().expect("sent").0.op_context, 2);
         }
         assert_eq!(b.next().expect("received").0.len, len);
@@ -576,16 +576,16 @@ fn receives_outlive_a_peer_that_leaves_in_good_order() {
     assert_eq!(closed(b.eps.pop().expect("one").cast()), 0);
     drop(b);
     assert_eq!(a.next().expect("received").0.op_context, 1);
-    // Long enough to hear of all that is told of the end.
+    // Long enough to learn of the end.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(300) {
         assert_eq!(a.try_next().map(|_| ()), Err(AGAIN), "a receive failed");
     }
-    // A sender hears that nobody is left there.
+    // A sender learns that nobody is left there.
     assert_eq!(a.send(0, 0, 1, b"hello?", 4), 0);
     let error = a.next().expect_err("nobody is there");
     assert_eq!((error.entry.op_context, error.err), (4, libc::ECONNREFUSED));
-    // The receives are still the client's.
+    // The receives still belong to the client.
     for context in [2, 3] {
         let ep = a.eps[0].cast::<Fid>();
         // SAFETY: an endpoint that is open.
@@ -595,7 +595,7 @@ fn receives_outlive_a_peer_that_leaves_in_good_order() {
     }
 }
 
-/// More than a receiver has room for, sent before anything is received, which then is done backwards.
+/// More messages than a receiver has room for, sent before anything is received, and then received backwards.
 #[test]
 fn a_flood_is_sent_and_received_in_any_order() {
     const FLOOD: u64 = 20_000;
@@ -620,7 +620,7 @@ fn a_flood_is_sent_and_received_in_any_order() {
     }
 }
 
-/// A sender may sleep, too, once it has read the completions of more sends than there is room for.
+/// A sender may also sleep after it has read the completions of more sends than there is room for.
 #[test]
 fn a_flood_arrives_though_its_sender_makes_no_more_calls() {
     const FLOOD: u64 = 20_000;
@@ -636,7 +636,7 @@ fn a_flood_arrives_though_its_sender_makes_no_more_calls() {
     }
 }
 
-/// Endpoints of one domain have one session, which is there when the second one sends its first message.
+/// The endpoints of a domain share one session, which exists when the second one sends its first message.
 #[test]
 fn the_first_message_of_each_endpoint_arrives() {
     let client = Client::new(4, plain, false);
@@ -658,7 +658,7 @@ fn the_first_message_of_each_endpoint_arrives() {
     assert!(rooms.iter().all(|room| room == b"injected"));
 }
 
-/// What a forked child's calls return: an error, and nothing for what is closed.
+/// A forked child's calls return an error, and closing does nothing.
 #[test]
 fn a_forked_child_is_refused() {
     let client = Client::new(1, plain, false);
@@ -705,7 +705,7 @@ fn calls_that_there_are_not_say_so() {
             assert_eq!(call(), -(libc::ENOSYS as isize));
         }
     }
-    // Addresses: one that is none, one that is looked up, one that is removed.
+    // Addresses: a malformed one, one to look up, one to remove.
     let mut address = [0u8; ADDRESS_BYTES];
     let (mut len, mut number) = (address.len(), 0);
     // SAFETY: an address vector that is open, and places for what is asked.
@@ -722,7 +722,7 @@ fn calls_that_there_are_not_say_so() {
     assert_eq!(client.send(0, 0, 1, b"nobody", 1), -(libc::EINVAL as isize));
 }
 
-/// A first message to a peer, which is told as sent, or of which nothing is told, arrives though its sender does nothing more than `end`.
+/// A first message to a peer, reported as sent or not reported at all, arrives although its sender only calls `end` afterwards.
 fn a_first_message_arrives(
     send: impl Fn(&Client) -> isize + Send + 'static,
     end: impl Fn(&mut Client) + Send + 'static,
@@ -741,7 +741,7 @@ fn a_first_message_arrives(
         assert_eq!((inserted, number), (1, 1));
         assert_eq!(send(&client), 0);
         end(&mut client);
-        // Without another call, as a program that does something else, or that exits: nothing of the domain is closed.
+        // Without another call, like a program that does something else, or that exits: nothing of the domain is closed.
         _ = until.recv();
         std::mem::forget(client);
     });

@@ -1,10 +1,10 @@
-//! Registered memory, and what is done to it by others.
+//! Registered memory, and peers' operations on it.
 
 use super::*;
 
 const ALL: u64 = REMOTE_READ | REMOTE_WRITE;
 
-/// Memory that others read and write. Only ever used by its address, since there may be no reference to it.
+/// Memory that peers read and write. Only used by its address, since there may be no reference to it.
 struct Shared(*mut u64, usize);
 
 impl Shared {
@@ -36,7 +36,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let words = std::ptr::slice_from_raw_parts_mut(self.0, self.1);
-        // SAFETY: `new` made it; what was registered of it is closed.
+        // SAFETY: `new` made it, and its registrations are closed.
         drop(unsafe { Box::from_raw(words) });
     }
 }
@@ -45,7 +45,7 @@ fn memory(hints: &mut Hints) {
     hints.info.caps = MSG | RMA | ATOMIC;
 }
 
-/// Addresses are those of the owner, and keys the provider's.
+/// Offsets are the owner's addresses, and the provider chooses the keys.
 fn basic(hints: &mut Hints) {
     memory(hints);
     hints.domain.mr_mode = MR_BASIC;
@@ -84,7 +84,7 @@ impl Client {
         unsafe { ((*ep).rma.read)(ep, room.as_mut_ptr().cast(), len, null_mut(), 1, addr, key, context) }
     }
 
-    /// The error that the next operation to end has.
+    /// The error of the next operation that ends.
     fn next_error(&self) -> c_int {
         self.next().expect_err("it fails").err
     }
@@ -148,11 +148,11 @@ fn pieces_data_and_injected_bytes_arrive() {
     assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, COMPLETION) }, 0);
     assert_eq!(client.next().expect("read").0.op_context, 5);
     assert_eq!((&one, &other), (b"ab", b"cdefgh"));
-    // More places at the target than `rma_iov_limit` says.
+    // More places at the target than `rma_iov_limit` allows.
     args.rma_iov_count = 9;
     // SAFETY: as above; it is refused before the second one is looked at.
     assert_eq!(unsafe { ((*ep).rma.readmsg)(ep, &args, 0) }, -(libc::EINVAL as isize));
-    // Injected: nothing is told of it here, and the data there.
+    // Injected: not reported here; the data is reported there.
     let bytes = *b"injected";
     // SAFETY: an endpoint that is open; the bytes are copied.
     unsafe {
@@ -239,7 +239,7 @@ fn what_is_not_granted_is_refused_and_nothing_is_changed() {
     for mr in [readable, mine, again] {
         assert_eq!(closed(mr.cast()), 0);
     }
-    // An endpoint without the capability has no such memory, and reaches none.
+    // An endpoint without the capability has no such memory, and cannot access any.
     let client = Client::new(2, plain_messages, false);
     assert_eq!(client.write((0, 1), b"nothing!", 1), -(libc::EOPNOTSUPP as isize));
     assert_eq!(client.send(0, 1, 1, b"a message", 1), 0);
@@ -338,19 +338,19 @@ fn operations_have_several_pieces_here_and_several_places_there() {
         // SAFETY: as above.
         unsafe { ((*ep).rma.writemsg)(ep, &args, flags) }
     };
-    // One of the two fails: so does the operation, once.
+    // If one of the two fails, the operation fails, once.
     let place = |addr, key| RmaIov { addr, len: 8, key };
     assert_eq!(fails([place(0, 1), place(0, 3)], COMPLETION), 0);
     assert_eq!(client.next_error(), libc::EACCES);
     assert_eq!(fails([place(1 << 20, 1), place(0, 2)], INJECT | COMPLETION), 0);
     assert_eq!(client.next_error(), libc::EFAULT);
     assert_eq!(client.try_next().err(), Some(AGAIN));
-    // No more is injected to both than to one.
+    // Both together may not inject more than one may.
     let half = |key, len| RmaIov { addr: 0, len, key };
     assert_eq!(fails([half(1, 2049), half(2, 2048)], INJECT | COMPLETION), -(libc::EMSGSIZE as isize));
     assert_eq!(fails([half(1, 2048), half(2, 2048)], INJECT | COMPLETION), 0);
     assert_eq!(client.next().expect("written").0.op_context, 5);
-    // Data says that all is there, which nobody knows of several places.
+    // Data would mean that everything is stored, which is unknown with several places.
     assert_eq!(fails([place(0, 1), place(0, 2)], REMOTE_CQ_DATA), -(libc::EINVAL as isize));
     assert_eq!(fails([place(0, 1), place(64, 1)], REMOTE_CQ_DATA | COMPLETION), -(libc::EINVAL as isize));
     assert_eq!(client.try_next().err(), Some(AGAIN));
@@ -392,7 +392,7 @@ fn words_at_several_places_are_changed_fetched_and_compared() {
         assert_eq!((calls.readwritemsg)(ep, &args, rooms.as_mut_ptr(), none, 2, COMPLETION), 0);
         assert_eq!((client.next().expect("fetched").0.flags, all()), (ATOMIC | READ, operands.map(|word| 2 * word)));
         assert_eq!([0, 1, 2, 3].map(|at| start.add(at).read()), operands);
-        // Pieces without words are none.
+        // Pieces without words do not count.
         let mut with_nothing =
             [(0, 1), (1, 0), (1, 3)].map(|(at, count)| Ioc { addr: start.wrapping_add(at).cast(), count });
         args.op = BOR;
@@ -458,10 +458,10 @@ fn words_are_changed_fetched_and_compared() {
             (calls.readwritev)(ep, null(), null_mut(), 0, rooms, null_mut(), 2, 1, 8, 1, UINT64, ATOMIC_READ, context);
         assert_eq!((read, next(), pieces), (0, ATOMIC | READ, [[5], [14]]));
         assert_eq!((calls.inject)(ep, from, 1, 1, 0, 1, UINT32, ATOMIC_WRITE), 0);
-        // Behind it, in order.
+        // After it, in order.
         assert_eq!((calls.readwrite)(ep, from, 1, none, to, none, 1, 0, 1, INT32, MAX, context), 0);
         assert_eq!((next(), old[0] as u32, shared.word(0)), (ATOMIC | READ, 5, 5));
-        // What there is not, and what is not aligned.
+        // Operations that do not exist, and unaligned words.
         assert_eq!(
             (calls.write)(ep, from, 1, null_mut(), 1, 8, 1, DOUBLE, BXOR, context),
             -(libc::EOPNOTSUPP as isize)
@@ -510,7 +510,8 @@ fn what_is_said_of_atomic_operations_holds() {
         assert!(there == 0 || (attr.count == count && attr.count * attr.size == 64 << 10));
         there_are += there;
     }
-    // Of each of eight integer types: ten in two forms, seven with comparison, written, swapped and read. Of two others without bitwise ones.
+    // Eight integer types: ten operations in two forms, seven with comparison, and writing, swapping and reading. Two other types without
+    // the bitwise operations.
     assert_eq!(there_are, 8 * (10 * 2 + 7 + 3) + 2 * (7 * 2 + 6 + 3));
     assert_eq!(closed(mr.cast()), 0);
 }
@@ -531,7 +532,7 @@ fn an_endpoint_that_comes_later_has_what_was_registered_before_and_counters_coun
         assert_eq!(((*client.domain).ops.cntr_open)(client.domain, null_mut(), &mut cntr, null_mut()), 0);
         assert_eq!(((*ep).fid.ops.bind)(ep.cast(), cntr.cast(), READ | WRITE), 0);
     }
-    // The owner calls nothing: a thread serves it.
+    // The owner makes no calls: a thread serves it.
     assert_eq!(client.write((8, 1), b"serviced", 4), 0);
     assert_eq!(client.next().expect("written").0.op_context, 4);
     assert_eq!(&shared.bytes()[8..], b"serviced");
@@ -540,7 +541,7 @@ fn an_endpoint_that_comes_later_has_what_was_registered_before_and_counters_coun
     assert_eq!(client.next_error(), libc::EFAULT);
     // SAFETY: a counter that is open.
     unsafe { assert_eq!((((*cntr).ops.read)(cntr), ((*cntr).ops.readerr)(cntr)), (1, 1)) };
-    // The registration is in use as long as its domain.
+    // The registration keeps its domain in use.
     assert_eq!(closed(mr.cast()), 0);
     assert_eq!(client.read((8, 1), &mut room, 5), 0);
     assert_eq!(client.next_error(), libc::EACCES);
@@ -573,7 +574,7 @@ fn counted(cntr: *mut FidCntr, number: u64) {
 fn counters_count_what_peers_do_to_a_registration_and_by_way_of_an_endpoint() {
     let events = |hints: &mut Hints| hints.info.caps = MSG | RMA | ATOMIC | RMA_EVENT;
     let mut client = Client::new(2, events, false);
-    // SAFETY: it is there as long as the client.
+    // SAFETY: it exists as long as the client.
     assert_ne!(unsafe { (*client.info).caps } & RMA_EVENT, 0);
     let shared = Shared::new(4096);
     let [by_endpoint, reads, writes] = [(); 3].map(|()| counter(&client));
@@ -601,12 +602,12 @@ fn counters_count_what_peers_do_to_a_registration_and_by_way_of_an_endpoint() {
         assert_eq!(((*ep).atomic.readwrite)(ep, word, 1, none, old, none, 1, 0, 7, UINT64, SUM, none), 0);
         counted(reads, 3);
         counted(writes, 4);
-        // A fetch is a read of an endpoint's, and both of a registration's.
+        // A fetch counts as a read for an endpoint, and as both for a registration.
         counted(by_endpoint, 6);
     }
     client.next_few(2);
     assert_eq!(old, 0x5a5a_5a5a_5a5a_5a5b);
-    // An endpoint that comes later counts for the registration too, and not for the other endpoint.
+    // A later endpoint counts for the registration too, but not for the other endpoint.
     client.open(false);
     let address = client.address(2);
     let mut number = 0;
@@ -647,7 +648,7 @@ fn a_domain_that_is_asked_for_makes_progress_by_itself() {
         unsafe { ((*sender.av).ops.insert)(sender.av, address.as_ptr().cast(), 1, &mut number, 0, null_mut()) };
     assert_eq!((inserted, number), (1, 1));
     static BYTES: [u8; 1 << 20] = [3; 1 << 20];
-    // Too long to be done before the receiver has done its part.
+    // Too long to complete before the receiver has done its part.
     assert_eq!(sender.send(0, 1, 1, &BYTES, 2), 0);
     assert_eq!(sender.next().expect("sent").0.op_context, 2);
     assert_eq!(receiver.next().expect("received").0.len, BYTES.len());

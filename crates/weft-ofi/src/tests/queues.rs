@@ -16,7 +16,7 @@ fn write(eq: *mut FidEq, event: u32, data: &[u8]) -> isize {
     unsafe { ((*eq).ops.write)(eq, event, data.as_ptr().cast(), data.len(), 0) }
 }
 
-/// What is read: the result, the event's number, and its data.
+/// The result of a read: its code, the event's number, and its data.
 fn read(eq: *mut FidEq, room: usize, flags: u64) -> (isize, u32, Vec<u8>) {
     let (mut event, mut data) = (0, vec![0; room]);
     // SAFETY: a queue that is open, and places for what is read.
@@ -75,7 +75,7 @@ fn found(node: Option<&str>, service: &str, flags: u64) -> Result<&'static mut I
     let mut found = null_mut();
     // SAFETY: strings or null, and a place.
     match unsafe { (provider().getinfo)(version(1, 17), node, service, flags, null(), &mut found) } {
-        // SAFETY: it was found. That it is never freed is for the tests.
+        // SAFETY: it was found. The tests never free it.
         0 => Ok(unsafe { &mut *found }),
         error => Err(error),
     }
@@ -83,7 +83,7 @@ fn found(node: Option<&str>, service: &str, flags: u64) -> Result<&'static mut I
 
 #[test]
 fn a_peer_is_found_by_host_and_port() {
-    // Somebody else could take the port between the two, but for that he would have to look for it.
+    // Another process could take the port meanwhile, but only if it looked for this one.
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let port = port.to_string();

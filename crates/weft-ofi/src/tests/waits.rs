@@ -4,19 +4,19 @@ use super::*;
 use std::sync::mpsc;
 use std::thread;
 
-/// Rounds of a test: in each the waiter is to be asleep when the message is sent.
+/// Rounds of a test. In each the waiter should be asleep when the message is sent.
 const ROUNDS: usize = 30;
 
-/// Wakes in vain that a wait may have: what comes need not be for the queue.
+/// Wakeups in vain that a wait may have: arrivals need not be for the queue.
 const VAIN_MOST: usize = 100;
 
-/// The object that a client waits for, as `FI_GETWAIT` gives it.
+/// The wait object, as `FI_GETWAIT` returns it.
 enum Object {
     Descriptor(c_int),
     MutexCond(MutexCondPlace),
 }
 
-// SAFETY: the mutex and the condition are for any thread.
+// SAFETY: any thread may use the mutex and the condition.
 unsafe impl Send for Object {}
 
 impl Object {
@@ -37,7 +37,7 @@ impl Object {
         }
     }
 
-    /// Waits for so long at most, if `may_wait` says so. Returns none if it did not, or else whether it was woken.
+    /// Waits at most so long, if `may_wait` returns true. Returns `None` if it did not wait, or else whether it was woken.
     fn wait(&self, most: Duration, may_wait: impl FnOnce() -> bool) -> Option<bool> {
         match self {
             Object::Descriptor(fd) => may_wait().then(|| {
@@ -64,7 +64,7 @@ impl Object {
 }
 
 impl Client {
-    /// One endpoint, with a queue of that kind, which knows nobody.
+    /// One endpoint that knows no peer, with a queue of that kind.
     fn with_waits(change: impl Fn(&mut Hints), kind: c_int) -> (Client, Object) {
         let mut client = Client::with(0, change, false);
         assert_eq!(closed(client.cq.cast()), 0);
@@ -94,7 +94,7 @@ impl Client {
         unsafe { ((*self.fabric).ops.trywait)(self.fabric, fids.as_mut_ptr(), 1) }
     }
 
-    /// Waits by the object until something completes. Returns how often it was woken in vain.
+    /// Waits by the object until something completes. Returns the number of wakeups in vain.
     fn next_by(&self, object: &Object) -> usize {
         let mut vain = 0;
         loop {
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// If nothing comes any more, nobody is woken.
+    /// Whether nobody is woken when nothing comes any more.
     fn is_silent(&self, object: &Object) -> bool {
         (0..VAIN_MOST).any(|_| {
             let woken = object.wait(Duration::from_millis(20), || self.try_wait(self.cq.cast()) == 0);
@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// Runs a client in a thread of its own, which gets orders. It ends with the last of them.
+/// Runs a client in its own thread, which takes orders. It ends after the last order.
 fn other(
     act: impl Fn(&Client, u64, usize) + Send + 'static,
     address: Vec<u8>,
@@ -135,7 +135,7 @@ fn other(
         let client = Client::unacquainted(change);
         let there = client.inserted(&address);
         for order in ordered {
-            // So that the other one sleeps, as a rule.
+            // So that the waiter is usually asleep.
             thread::sleep(Duration::from_millis(2));
             act(&client, there, order);
         }
@@ -211,7 +211,7 @@ fn who_waits_is_woken_by_a_signal() {
                 // SAFETY: the queue is open until this thread is joined.
                 assert_eq!(unsafe { ((*cq).ops.signal)(cq) }, 0);
             });
-            // It may come before the wait.
+            // The signal may come before the wait.
             let woken = object.wait(BOUND, || waiter.try_wait(waiter.cq.cast()) == 0);
             signaller.join().expect("it ends");
             assert_ne!(woken, Some(false));
@@ -265,18 +265,18 @@ fn who_waits_for_a_counter_is_woken_when_it_counts() {
     }
 }
 
-/// A client for two threads, of which each makes its own calls.
+/// A client for two threads, each of which makes its own calls.
 struct Both(Client);
 
-// SAFETY: the client's domain is for any number of threads, and its pointers are read alone.
+// SAFETY: the client's domain is for any number of threads, and its pointers are only read.
 unsafe impl Sync for Both {}
 
-/// Calls of a client that bring news by themselves.
+/// Calls of a client that are news by themselves.
 const OWN_CALLS: [fn(&Client, *mut FidCntr); 4] = [
     |client, _| assert_eq!(client.send(0, 0, 1, b"to itself", 3), 0),
     |client, _| {
         let mut room = [0; 8];
-        // A miss, which is an error in the queue.
+        // A miss, which is reported as an error in the queue.
         assert_eq!(client.look(0, 7, PEEK, &mut room, 4), 0);
     },
     |client, _| {
@@ -316,7 +316,7 @@ fn who_waits_is_woken_by_what_another_thread_of_the_client_does() {
                     });
                     let fid = fid as *mut Fid;
                     for _ in 0..VAIN_MOST {
-                        // Until something is there to look at.
+                        // Until there is something to look at.
                         let woken = object.wait(BOUND, || both.0.try_wait(fid) == 0);
                         assert_ne!(woken, Some(false), "call {which} of {kind} wakes nobody");
                         if woken.is_none() {
