@@ -1,4 +1,4 @@
-/* What the examples have in common: a call that fails ends the program, and processes that learn each other's names. */
+/* Shared by the examples: a failed call ends the program, and processes learn each other's names. */
 #ifndef COMMON_H
 #define COMMON_H
 

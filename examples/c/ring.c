@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
         has_token = 0;
         if (job.rank == 0 && value >= rounds * job.size) {
             OK(AM_Request1(job.endpoint, next, STOP, value));
-            while (!is_over) OK(AM_WaitSema(job.bundle)); /* it comes round, too */
+            while (!is_over) OK(AM_WaitSema(job.bundle)); /* until that comes round as well */
         } else {
             OK(AM_Request1(job.endpoint, next, PASS, value + 1));
         }

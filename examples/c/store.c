@@ -16,7 +16,7 @@ static int answers, wrong, quits;
 static int me;
 
 static void put(void *token, void *word, size_t bytes, int place) {
-    if (place < 0 || place >= PLACES || bytes >= WORD) return; /* no reply of ours: the caller gets an empty one */
+    if (place < 0 || place >= PLACES || bytes >= WORD) return; /* no reply from here: weft sends an empty one */
     memcpy(words[place], word, bytes);
     words[place][bytes] = 0;
     OK(AM_Reply1(token, DONE, place));
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
             OK(AM_RequestI1(job.endpoint, 0, PUT, text, (size_t)length, (at * job.size + me) % PLACES));
         }
         while (answers < EACH) OK(AM_Poll(job.bundle));
-        /* The last ones of this process are still there if others do not write to the same places. */
+        /* The last words of this process are still there, unless another process shares its places. */
         for (int at = EACH - PLACES / job.size / 2; at < EACH; at++)
             if (at >= 0) OK(AM_Request2(job.endpoint, 0, GET, (at * job.size + me) % PLACES, at));
         int expected = EACH + (PLACES / job.size / 2 < EACH ? PLACES / job.size / 2 : EACH);

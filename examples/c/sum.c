@@ -1,6 +1,6 @@
 /* Adds up the numbers from 1 to LAST in N processes.
  *
- *     sum N LAST      each process adds a part, and the parts are added up a tree: a process tells its parent when it has its children's
+ *     sum N LAST      each process adds a part, and a tree adds the parts: a process sends its parent its sum with its children's
  *
  * Messages carry 32-bit arguments, so a sum of 64 bits goes as two.
  */

@@ -1,8 +1,8 @@
-/* Transfers memory to another process in long messages, and shows how far it is.
+/* Transfers memory to another process in long messages, and shows the progress.
  *
  *     transfer MEBIBYTES
  *
- * The receiver lends its memory as the segment of its endpoint. The bytes are in place when a handler runs, and were copied once there.
+ * The receiver lends its memory as the segment of its endpoint. When a handler runs, the bytes are in place, after a single copy there.
  */
 #include "common.h"
 

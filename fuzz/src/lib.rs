@@ -1,9 +1,9 @@
-//! What the targets share. `scripts/fuzz.sh` builds and runs them; `fuzz/corpus` has the inputs that each begins with.
+//! Code shared by the targets. `scripts/fuzz.sh` builds and runs them; `fuzz/corpus` has the inputs that each begins with.
 #![forbid(unsafe_code)]
 
 use weft_wire::packet::{Header, HEADER};
 
-/// Takes an input apart, from its beginning.
+/// Reads an input from its beginning.
 #[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -20,7 +20,7 @@ impl<'a> Input<'a> {
         Some(u16::from_le_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// So many bytes, or what is left.
+    /// The next `most` bytes, or what is left.
     pub fn take(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(most.min(self.0.len()));
         self.0 = rest;
@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A packet with this header and these bytes for frames, its checksum right.
+/// A packet with this header and these frames, and the right checksum.
 pub fn sealed(header: Header, frames: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; HEADER];
     packet.extend_from_slice(frames);

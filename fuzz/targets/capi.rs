@@ -1,6 +1,6 @@
-//! The C interface: calls in any order with any arguments, also from handlers. Handles are good ones, old ones and made-up ones; what a
-//! call says of them is of no interest, but that it comes back. Two things a program must not do either: wait without end for what
-//! nobody sends, and name memory that is not there.
+//! The C interface: calls in any order with any arguments, also from handlers. Handles are valid, stale or made up. The results do not
+//! matter, as long as each call returns. The target keeps to two rules, as any program must: it does not wait without end for messages that
+//! nobody sends, and does not pass memory that does not exist.
 #![no_main]
 
 extern crate weft_c as _;
@@ -110,10 +110,10 @@ extern "C" {
     fn weft_error_text(error: c_int) -> *const c_char;
 }
 
-/// What calls have given out, good or old.
+/// Handles that calls have returned, valid or stale.
 #[derive(Default)]
 struct World {
-    /// The rest of the input, from which handlers read on.
+    /// The rest of the input, which handlers read too.
     input: Vec<u8>,
     handles: Vec<usize>,
     names: Vec<Name>,
@@ -132,7 +132,7 @@ fn byte() -> u8 {
     WORLD.with(|world| world.borrow_mut().input.pop().unwrap_or_default())
 }
 
-/// A handle: mostly one that was given out.
+/// A handle: mostly one that a call has returned.
 fn handle() -> Handle {
     let (which, bits) = (byte(), byte());
     let known = WORLD.with(|world| {
@@ -151,7 +151,7 @@ fn keep(handle: Handle) {
     WORLD.with(|world| world.borrow_mut().handles.push(handle as usize));
 }
 
-/// A name: one of ours, or one with another endpoint or life. It says no address, so nothing leaves this host.
+/// A name: one of ours, or with another endpoint or life. It has no address, so nothing leaves this host.
 fn name() -> Name {
     let (which, change) = (byte(), byte());
     let known = WORLD.with(|world| {
@@ -165,7 +165,7 @@ fn name() -> Name {
     name
 }
 
-/// A handler of messages, of whatever kind: it looks at its token alone.
+/// A handler of messages of any kind: it looks only at its token.
 unsafe extern "C" fn on_message(token: Handle) {
     keep(token);
     calls(usize::from(byte() % 3), token);
@@ -176,17 +176,17 @@ unsafe extern "C" fn on_return(_status: c_int, _opcode: c_int, token: Handle) {
     calls(usize::from(byte() % 3), token);
 }
 
-/// Makes so many calls.
+/// Makes `count` calls.
 fn calls(count: usize, token: Handle) {
     for _ in 0..count {
-        // SAFETY: whatever the handles and numbers are, the memory that is named is there.
+        // SAFETY: whatever the handles and numbers are, the memory that is passed exists.
         unsafe { call(token) };
     }
 }
 
 unsafe fn call(token: Handle) {
     let (index, tag, numargs) = (c_int::from(byte() % 9) - 1, u64::from(byte() % 4), c_int::from(byte() % 19) - 1);
-    // No more than there are.
+    // No more than exist.
     let args = if numargs > 16 || byte() == 1 { std::ptr::null() } else { ARGS.as_ptr() };
     let (handler, bytes) = (byte() % 4, usize::from(byte()) << (byte() % 9));
     let (source, to) = (CONTENTS.as_ptr().cast::<c_void>(), u32::from(byte() % 9));
@@ -206,7 +206,7 @@ unsafe fn call(token: Handle) {
             if code == 0 {
                 keep(made);
                 WORLD.with(|world| world.borrow_mut().names.push(named));
-                // Without it a message that comes back ends the program.
+                // Without this handler a message that comes back would end the program.
                 let handler = std::mem::transmute::<unsafe extern "C" fn(c_int, c_int, Handle), Handler>(on_return);
                 am_set_handler(made, 0, Some(handler));
             }
@@ -217,7 +217,7 @@ unsafe fn call(token: Handle) {
         9 => AM_SetTag(handle(), tag),
         10 => AM_GetTag(handle(), &mut told),
         11 => {
-            // Atomics: others write there while nobody looks.
+            // Atomics, because other threads write there.
             AM_SetSeg(handle(), SEGMENT.as_ptr().cast_mut().cast(), bytes.min(SEGMENT.len()))
         }
         12 | 13 => AM_Map(handle(), index, name(), tag),

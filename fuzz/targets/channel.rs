@@ -1,4 +1,4 @@
-//! A channel, and a peer that says anything in packets that are in order outside: the input is a list of what happens.
+//! A channel, and a peer that sends arbitrary contents in well-formed packets. The input is a list of events.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const STREAMS: u8 = 4;
 const STEPS_MOST: usize = 400;
 const PACKETS_MOST: u32 = 4000;
 
-/// Pieces of messages that may be lost of which the peer can still say the same to the channel.
+/// Pieces of unreliable messages that the peer can still send back to the channel.
 const PIECES_MOST: usize = 64;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -34,7 +34,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         assert!(world.channel.memory() < 3 << 20, "{} bytes", world.channel.memory());
         assert!(world.channel.packet_size() >= PACKET_LEAST);
     }
-    // What was begun goes on without anything that would break, until nobody waits.
+    // What was begun continues without further faults, until nothing waits.
     for _ in 0..100 {
         let Some(next) = world.channel.next_timeout() else { break };
         world.now = world.now.max(next);
@@ -51,27 +51,27 @@ struct World {
     /// The last number of the peer, and of the channel.
     number: u64,
     sent: u32,
-    /// Whether the peer knows messages that may be lost; unknown if it says so itself.
+    /// Whether the peer knows unreliable messages; unknown if the input decides.
     knows_unreliable: Option<bool>,
     loose: Loose,
 }
 
-/// Each byte of the payload of a message that may be lost; memory that was not written to is zero.
+/// The value of each byte of an unreliable message's payload; untouched memory is zero.
 fn fill(n: u32) -> u8 {
     (n as u8).wrapping_mul(2) | 1
 }
 
-/// Messages that may be lost: those of the channel, whose pieces its peer says to it in turn, so that some come back to it.
+/// Unreliable messages: the channel sends them, and its peer sends their pieces back to it, so that some come back whole.
 #[derive(Default)]
 struct Loose {
-    /// The stream and the size of each; its argument is its place here, of which each byte of its payload tells.
+    /// The stream and the size of each. A message's argument is its index here, and each byte of its payload depends on that.
     sent: Vec<(StreamId, usize)>,
     came: BTreeSet<u32>,
     pieces: Vec<(Said, Vec<u8>)>,
     last: Option<Said>,
     /// Where the last piece ended.
     until: u32,
-    /// The peer said pieces of its own: what comes may be anything.
+    /// The peer sent pieces of its own, so anything may come.
     is_lied: bool,
 }
 
@@ -164,7 +164,7 @@ impl World {
         Some(())
     }
 
-    /// A packet of the peer, with anything for frames.
+    /// The peer sends a packet with arbitrary frames.
     fn hear(&mut self, how: u8, input: &mut Input<'_>) -> Option<()> {
         let kind = match how & 0x70 {
             0x10 => PacketKind::Answer,
@@ -189,7 +189,7 @@ impl World {
         let packet = sealed(header, input.take(bytes));
         let mut frames = Packet::decode(&packet).into_iter().flat_map(|packet| packet.frames());
         self.loose.is_lied |= frames.any(|frame| matches!(frame, Ok(Frame::Unreliable(_))));
-        // When it came is the kernel's word, of a clock that may have been set.
+        // The kernel supplies the arrival time, from a clock that may have been set.
         let behind = Duration::from_micros(u64::from(behind));
         let came_at = match how & 0x70 {
             0x40 => self.now - behind,
@@ -202,7 +202,7 @@ impl World {
         Some(())
     }
 
-    /// A packet of the peer that is in order, but perhaps for what is in its frames.
+    /// The peer sends a well-formed packet, whose frames may be wrong.
     fn say(&mut self, frames: &[Frame<'_>]) {
         let mut packet = [0; 9000];
         let mut writer = Writer::new(&mut packet);
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Each comes once at most and as it was sent, unless the peer says something of its own.
+    /// Each message comes at most once and unchanged, unless the peer sends pieces of its own.
     fn take_unreliable(&mut self) {
         while let Some(message) = self.channel.take_unreliable() {
             let record = message.record();
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// The peer says what it heard of messages that may be lost, each piece once, in any order and not all.
+    /// The peer sends back the pieces that it has received: each once, in any order, and not all of them.
     fn say_again(&mut self, how: u8) {
         let pieces = &mut self.loose.pieces;
         let count = usize::from(how % 4 + 1).min(pieces.len());
@@ -250,11 +250,11 @@ impl World {
         }
     }
 
-    /// The peer says a piece of its own.
+    /// The peer sends a piece of its own.
     fn say_piece(&mut self, stream: StreamId, input: &mut Input<'_>) -> Option<()> {
         let (number, at, total) = (u32::from(input.byte()?), u32::from(input.word()?), u32::from(input.word()?));
         let bytes = usize::from(input.word()? % 1400) + 1;
-        // Beyond its end as well, and beyond the end of any.
+        // Also beyond its end, and beyond the end of any message.
         let total = if number == 7 { 2 * total } else { total };
         let piece = Piece { stream, number, at, total, bytes: &vec![number as u8; bytes] };
         self.loose.is_lied = true;
@@ -262,7 +262,7 @@ impl World {
         Some(())
     }
 
-    /// Lets the channel say what it has to say, and holds it against what is promised.
+    /// Lets the channel send, and checks that against its promises.
     fn transmit(&mut self, most: usize) {
         let mut packet = [0; 9000];
         for packets in 0.. {
@@ -293,7 +293,7 @@ impl World {
 }
 
 impl Loose {
-    /// The channel said a piece: they go in order, and no number is used again.
+    /// The channel sent a piece: pieces go in order, and no number is used twice.
     fn note(&mut self, &Piece { stream, number, at, total, bytes }: &Piece<'_>) {
         match self.last {
             Some(last) if at > 0 => {

@@ -1,4 +1,4 @@
-//! Strangers at the door: it answers no more than it was sent, and admits only who has the cookie.
+//! Strangers at the door: it sends no more than it receives, and admits only a peer with the cookie.
 #![no_main]
 
 use std::collections::hash_map::DefaultHasher;
@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let door = Door::new(Epoch(0x1112_1314_1516_1718), secret_of(data));
     let now = Time::from_micros(u64::from(how) * 1_000_000);
     let packet = match how & 1 {
-        // All that may be in a call.
+        // Everything that a call may contain.
         0 => sealed(Header::new(PacketKind::Call, ChannelId::NOBODY, ChannelId(u32::from(how))), input.0),
         _ => {
             let mut packet = input.0.to_vec();
@@ -41,8 +41,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     door.refuse(&caller, weft_wire::Reason::NoRoom);
 });
 
-/// Another secret for each input. The fuzzer reads the operands of comparisons, and so learns the cookie that the door expects.
-/// An input with that cookie in it meets a door with another secret.
+/// Another secret for each input. The fuzzer reads the operands of comparisons, and so learns the cookie that the door expects. An input
+/// with that cookie then meets a door with another secret.
 fn secret_of(data: &[u8]) -> [u64; 2] {
     [0u8, 1].map(|half| {
         let mut hash = DefaultHasher::new();

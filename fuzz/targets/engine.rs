@@ -1,8 +1,8 @@
-//! The engine of weftd, and a program that writes anything anywhere into the memory that it shares: the input is a list of its stores. It alone
-//! is cut off, and each message of an honest pair beside it comes once.
+//! The engine of weftd, and a program that writes anything anywhere into its shared memory. The input is a list of its stores. Only this
+//! program may be cut off, and each message of an honest pair beside it comes once.
 #![no_main]
 
-// What the engine's own tests use; not all of it is used here.
+// The world of the engine's own tests, of which only a part is used here.
 #[allow(dead_code)]
 #[path = "../../crates/weft-daemon/tests/programs/mod.rs"]
 mod programs;
@@ -27,7 +27,7 @@ const FILE: usize = 1 << 20;
 /// Steps of one run.
 const STEPS_MOST: usize = 300;
 
-/// The program that goes wild: its memory, and how far it has written its rings.
+/// The wild program: its memory, and how far it has written its rings.
 struct Wild {
     id: weft_daemon::AttachmentId,
     segment: MemSegment,
@@ -75,7 +75,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     assert!(violations.is_empty(), "an honest program is cut off");
 });
 
-/// A program attaches, speaks honestly to an endpoint, and is not polled any more.
+/// A program attaches, sends correctly to an endpoint, and is not polled any more.
 fn go_wild(world: &mut World, to: (usize, weft_core::Endpoint)) -> Wild {
     let program = world.attach_with(1001, FILE, |segment| segment);
     let first = world.endpoint_with(program, 3, SMALL).expect("room");
@@ -93,7 +93,7 @@ fn go_wild(world: &mut World, to: (usize, weft_core::Endpoint)) -> Wild {
     wild
 }
 
-/// Where its parts lie: one behind the other.
+/// The places of its parts: one after the other.
 fn part_at(part: usize) -> Part {
     match part {
         0 => Part { at: PARTS, sizes: SYSTEM },
@@ -106,7 +106,7 @@ fn long(input: &mut Input<'_>) -> Option<u64> {
     Some(words.iter().fold(0, |all, word| all << 16 | u64::from(*word)))
 }
 
-/// A store of the wild program, or something that it asks for.
+/// A store of the wild program, or one of its requests.
 fn step(world: &mut World, wild: &mut Wild, input: &mut Input<'_>) -> Option<()> {
     let (what, how) = (input.byte()?, input.byte()?);
     let number = usize::from(how) % PARTS_OF_WILD;
@@ -141,14 +141,14 @@ fn step(world: &mut World, wild: &mut Wild, input: &mut Input<'_>) -> Option<()>
             put_contents(&mut words, pack_inline(&args, &[]).unwrap_or_default());
             publish(wild, number, &words);
         }
-        // A cursor, by a little or by anything.
+        // A cursor, changed a little or to anything.
         3 => {
             let cursor = [Cursor::Claimed, Cursor::Taken, Cursor::Read][usize::from(how / 4) % 3];
             let near = wild.segment.cursor(part.here(cursor)).wrapping_add(u64::from(input.byte()?)).wrapping_sub(8);
             let value = if how & 128 == 0 { near } else { long(input)? };
             wild.segment.set_cursor(part.here(cursor), value);
         }
-        // Bells of endpoints that it has and has not; a sleep.
+        // Bells of endpoints, existing or not; a sleep.
         4 => (0..u32::from(how)).for_each(|bell| wild.segment.ring(TO_DAEMON, bell * u32::from(what / 8))),
         5 => wild.segment.set_cursor(ASLEEP, u64::from(how)),
         // A request.
@@ -208,7 +208,7 @@ fn ask(wild: &mut Wild, how: u8, input: &mut Input<'_>) -> Option<()> {
         words[2] ^= u64::from(byte) << (other % 57);
     }
     publish(wild, 0, &words);
-    // Its answers are taken, so that there is room for more.
+    // Takes its answers, so that there is room for more.
     let taken = wild.segment.cursor(system.here(Cursor::Taken)) + u64::from(how / 128);
     wild.segment.set_cursor(system.here(Cursor::Taken), taken);
     wild.segment.ring(TO_DAEMON, 0);

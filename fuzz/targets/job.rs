@@ -1,4 +1,4 @@
-//! What a process of a job and its launcher say to each other: what is read is written as it was.
+//! The messages between a process of a job and its launcher: encoding a decoded one gives the same bytes.
 #![no_main]
 
 use weft_wire::job::{gifts, push_gift, Head, Socket, HEAD_BYTES};

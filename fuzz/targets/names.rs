@@ -1,4 +1,4 @@
-//! Names, as text and as bytes: what is read is written as it was.
+//! Names, as text and as bytes: encoding a decoded one gives the same again.
 #![no_main]
 
 use weft_wire::Name;

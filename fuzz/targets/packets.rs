@@ -1,4 +1,4 @@
-//! Packets and the frames in them: as they come, and with the checksum put right. A frame that is read is written as it was.
+//! Packets and their frames, as they are and with the checksum corrected. Encoding a decoded frame gives the same bytes.
 #![no_main]
 
 use weft_wire::frame::Writer;

@@ -1,4 +1,4 @@
-//! Questions for names by host and port, and their answers: what is read is written as it was, and more bytes change nothing.
+//! Questions for names by host and port, and their answers: encoding a decoded one gives the same bytes, and more bytes change nothing.
 #![no_main]
 
 use weft_wire::rendezvous::{Answer, Query, ANSWER_BYTES, QUERY_MOST};
@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             assert!(bytes.len() <= QUERY_MOST && data.starts_with(&bytes));
         }
         Ok(None) => assert!(data.len() < QUERY_MOST),
-        // It was clear before the last byte, or becomes so with it.
+        // Malformed data stays malformed, whatever follows.
         Err(_) => assert!(Query::parse(&[data, b"more"].concat()).is_err()),
     }
     match Answer::parse(data) {

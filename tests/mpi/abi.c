@@ -1,4 +1,4 @@
-/* The sizes and numbers that crates/weft-ofi/src/abi.rs has, against libfabric's own headers: it compiles, or names what differs. */
+/* Checks the sizes and numbers in crates/weft-ofi/src/abi.rs against libfabric's own headers: it compiles, or names the differences. */
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
@@ -58,7 +58,7 @@ SIZE(fi_rma_ioc, 24);
 SIZE(fi_msg_atomic, 72);
 SIZE(fi_atomic_attr, 16);
 
-/* Fields that stand behind one of another size, or that only a part of a structure is read for. */
+/* Fields that follow one of another size, or that end the part of a structure that is read. */
 AT(fi_mr_attr, context, 40);
 AT(fi_domain_attr, mr_mode, 36);
 AT(fi_domain_attr, caps, 136);

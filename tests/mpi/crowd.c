@@ -1,5 +1,5 @@
-/* More ranks than processors, and several threads in each: many to one, gathered, summed, and by threads; looks at every byte: crowd.
- * Ends with 0 if all was as it should be; else says what was not, and aborts the run. */
+/* More ranks than processors, and several threads in each: many to one, gathered, summed, and by threads: crowd. Checks every byte.
+ * Exits with 0 if all is right; otherwise prints the fault, and aborts the run. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,11 +19,11 @@ static const char *part = "start";
         }                                                                                                                       \
     } while (0)
 
-/* Around the sizes from which on Open MPI, MPICH and weft itself change their way. */
+/* Around the sizes at which Open MPI, MPICH and weft itself change their protocol. */
 static const int sizes[] = {16384, 16385, 65536};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* What byte `at` of the message `seed` is. */
+/* Byte `at` of the message `seed`. */
 static unsigned char byte_of(unsigned seed, unsigned at) { return (unsigned char)((at * 131) ^ (at >> 8) ^ (seed * 29)); }
 
 static void fill(unsigned char *bytes, int size, unsigned seed) {
@@ -35,7 +35,7 @@ static int is_right(const unsigned char *bytes, int size, unsigned seed) {
     return 1;
 }
 
-/* All to rank 0, which takes what comes first. */
+/* All to rank 0, which takes any message. */
 static void many_to_one(int size, unsigned char *bytes) {
     part = "many to one";
     if (rank != 0) {
@@ -80,7 +80,7 @@ static void all_reduce(int size) {
     free(mine), free(sum);
 }
 
-/* Each thread goes round the ranks in a ring of its own, which its tag names. */
+/* Each thread sends round the ranks in a ring of its own, marked by its tag. */
 static void *in_a_thread(void *argument) {
     int tag = (int)(size_t)argument, next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     unsigned char *out = malloc(MOST), *in = malloc(MOST);

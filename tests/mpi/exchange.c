@@ -1,5 +1,5 @@
-/* Exchanges messages in the ways MPI has, and looks at every byte: exchange [ROUNDS]. The number of ranks must be a power of two.
- * Ends with 0 if all was as it should be; else says what was not, and aborts the run. */
+/* Exchanges messages in all ways of MPI, and checks every byte: exchange [ROUNDS]. The number of ranks must be a power of two.
+ * Exits with 0 if all is right; otherwise prints the fault, and aborts the run. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char *part = "start";
         }                                                                                                                       \
     } while (0)
 
-/* Both sides of every power of two that a transport may turn at, and some odd ones between. */
+/* Below and above every power of two at which a transport may change its protocol, and some odd sizes between. */
 static const int sizes[] = {0,     1,     2,     3,     7,     8,     9,     15,    16,    17,     24,     25,     31,      32,      33,
                             48,    63,    64,    65,    100,   127,   128,   129,   191,   192,    193,    255,    256,     257,     511,
                             512,   513,   1000,  1023,  1024,  1025,  1400,  1500,  2047,  2048,   2049,   4095,   4096,    4097,    8191,
@@ -28,14 +28,14 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static unsigned char *sent, *got;
 
-/* What byte `at` of the message `seed` is. */
+/* Byte `at` of the message `seed`. */
 static unsigned char byte_of(unsigned seed, unsigned at) { return (unsigned char)((at * 131) ^ (at >> 8) ^ (at >> 16) ^ (seed * 29)); }
 
 static void fill(unsigned char *bytes, int size, unsigned seed) {
     for (int i = 0; i < size; i++) bytes[i] = byte_of(seed, i);
 }
 static void clear(unsigned char *bytes, int size) { memset(bytes, 0xEE, size + GUARD); }
-/* The message is right, and nothing was written behind it. */
+/* Whether the message is right, and nothing was written behind it. */
 static int is_right(const unsigned char *bytes, int size, unsigned seed) {
     for (int i = 0; i < size; i++)
         if (bytes[i] != byte_of(seed, i)) return fprintf(stderr, "exchange: rank %d: byte %d of %d is wrong\n", rank, i, size), 0;
@@ -61,7 +61,7 @@ static void receive(int size, int from, int tag, int asked_from, int asked_tag, 
     CHECK(is_right(got, size, seed));
 }
 
-/* Every size there and back: blocking, from anybody, synchronous, and both ways at once. */
+/* Every size there and back: blocking, from any source, synchronous, and both ways at once. */
 static void ping_pong(int peer) {
     part = "ping-pong";
     for (int i = 0; i < SIZES; i++) {
@@ -83,7 +83,7 @@ static void ping_pong(int peer) {
     }
 }
 
-/* Many on the way at once, both ways, with a buffer posted for each or for none yet. */
+/* Many under way at once, both ways, with receives posted before or after. */
 static void window(int peer, int size, int is_late) {
     part = is_late ? "window, late receives" : "window";
     unsigned char *out = malloc((size_t)WINDOW * size + 1), *in = malloc((size_t)WINDOW * (size + GUARD));
@@ -100,7 +100,7 @@ static void window(int peer, int size, int is_late) {
     free(out), free(in);
 }
 
-/* All to rank 0, which asks for anything: what one peer sent comes in order. */
+/* All to rank 0, which takes any message: those of one peer come in order. */
 static void anything(void) {
     enum { EACH = 300 };
     part = "any source and tag";
@@ -121,7 +121,7 @@ static void anything(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Many small ones that nobody asked for, then taken by tag, the last sent first; then more than any window holds, in order. */
+/* Many small messages before their receives, taken by tag, last sent first; then more than any window holds, in order. */
 static void unexpected(int peer) {
     MPI_Request *requests = malloc(FLOOD * sizeof *requests);
     int *values = malloc(FLOOD * sizeof *values);
@@ -184,7 +184,7 @@ static void probe(int peer) {
     }
 }
 
-/* A receive taken back takes no message; the one posted behind it does. */
+/* A cancelled receive takes no message; the one posted after it does. */
 static void cancel(int peer) {
     part = "cancel";
     unsigned char untouched[64 + GUARD];
@@ -230,7 +230,7 @@ static void truncation(int peer) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
-/* To oneself, received before and after. */
+/* To the rank itself, with the receive before and after. */
 static void self(void) {
     part = "messages to oneself";
     for (int i = 0; i < SIZES; i++) {
@@ -304,7 +304,7 @@ int main(int argc, char **argv) {
             cancel(peer);
             truncation(peer);
             pieces(peer);
-            MPI_Barrier(MPI_COMM_WORLD); /* who asks for any source must hear this peer only */
+            MPI_Barrier(MPI_COMM_WORLD); /* receives from any source must get this peer's messages only */
         }
         anything();
         self();

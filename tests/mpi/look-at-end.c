@@ -10,7 +10,7 @@ int MPI_Finalize(void) {
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0 && command) {
-        /* Not into the commands that this one runs. */
+        /* Not for the commands that this one runs. */
         unsetenv("LD_PRELOAD");
         if (system(command) != 0) {
             fprintf(stderr, "look-at-end: not so: %s\n", command);

@@ -1,6 +1,6 @@
-/* Reads, writes and changes memory of other ranks in the ways MPI has, and looks at every byte: onesided [COMMAND [called]]. Rank 0 runs the
- * command when all is done and the windows are still there. With `called` no rank computes meanwhile: MPICH takes a lock by a message,
- * which the target has to call MPI for. Ends with 0 if all was as it should be; else says what was not, and aborts the run. */
+/* Reads, writes and changes memory of other ranks in all ways of MPI, and checks every byte: onesided [COMMAND [called]]. Rank 0 runs
+ * the command at the end, while the windows still exist. With `called` no rank computes meanwhile: MPICH takes a lock by a message, for
+ * which the target must call MPI. Exits with 0 if all is right; otherwise prints the fault, and aborts the run. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const char *part = "start";
 static const int sizes[] = {1, 4, 7, 8, 64, 65, 1000, 4096, 4097, 16384, 16385, 65536, 100003, 1048576, 3000017, 4194304};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* What byte `at` of the contents `seed` is. */
+/* Byte `at` of the contents `seed`. */
 static unsigned char byte_of(unsigned seed, unsigned at) { return (unsigned char)((at * 131) ^ (at >> 8) ^ (at >> 16) ^ (seed * 29)); }
 
 static void fill(unsigned char *bytes, int size, unsigned seed) {
@@ -117,7 +117,7 @@ static void changes(MPI_Win win, int64_t *mine) {
     free(out), free(in);
 }
 
-/* A rank that computes is written to all the same. */
+/* Writes reach a rank while it computes. */
 static void computing(MPI_Win win, int64_t *mine) {
     part = "a rank that computes";
     double seconds = 1;

@@ -1,4 +1,4 @@
-/* Runs a command that the kernel refuses process_vm_readv and process_vm_writev, as hardened hosts and containers do:
+/* Runs a command with process_vm_readv and process_vm_writev refused, as hardened hosts and containers do:
  *
  *     refuse-process-vm COMMAND [ARGUMENT...]
  *
@@ -52,7 +52,7 @@ static int refuse(void) {
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* What the kernel says to a read and to a write of the process's own memory: 0 or an errno. */
+/* The kernel's result for a read or a write of the process's own memory: 0 or an errno. */
 static int try_self(int writing) {
     char from[8] = "weft", to[8] = "";
     struct iovec local = {writing ? from : to, sizeof from}, remote = {writing ? to : from, sizeof to};

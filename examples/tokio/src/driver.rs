@@ -1,4 +1,4 @@
-//! A bundle for the tasks of one thread. Its driver, [`Weft::run`], waits for the bundle's descriptor, and polls when it is told to.
+//! A bundle for the tasks of one thread. Its driver, [`Weft::run`], waits on the bundle's descriptor, and polls when needed.
 
 use super::Result;
 use std::cell::{Cell, RefCell};
@@ -20,10 +20,10 @@ const REPLY: u8 = 2;
 pub struct Weft {
     pub bundle: RefCell<Bundle>,
     pub me: Endpoint,
-    /// Who waits for the reply to which ticket.
+    /// The task that waits for each ticket's reply.
     asked: Rc<RefCell<HashMap<u32, oneshot::Sender<Answer>>>>,
     ticket: Cell<u32>,
-    /// A send that said *full* may be tried again.
+    /// A send that returned *full* may be tried again.
     room: Notify,
 }
 
@@ -38,25 +38,25 @@ impl Weft {
     pub fn new() -> Result<(Rc<Weft>, mpsc::UnboundedReceiver<Arrival>)> {
         let mut bundle = Bundle::new(&Node::new()?)?;
         let me = bundle.endpoint_with_random_key()?;
-        // No more than peers may have under way, 32 requests each: an arrival keeps its place there until it is answered.
+        // Unbounded here, but bounded by what peers may have under way: 32 requests each, which count until they are answered.
         let (arrived, arrivals) = mpsc::unbounded_channel();
         bundle.on(me, ASK, move |m| {
             let (&[ticket], payload) = (m.args(), m.payload().to_vec()) else { return };
             let Some(token) = m.defer() else { return };
-            arrived.send(Arrival { payload, ticket, token }).ok(); // not taken any more: that ends the request
+            arrived.send(Arrival { payload, ticket, token }).ok(); // no task takes it: dropping it ends the request
         })?;
         let asked = Rc::new(RefCell::new(HashMap::<u32, oneshot::Sender<Answer>>::new()));
         let replied = asked.clone();
         bundle.on(me, REPLY, move |m| {
             if let Some(asker) = m.args().first().and_then(|ticket| replied.borrow_mut().remove(ticket)) {
-                asker.send(Ok(m.payload().to_vec())).ok(); // not waited for any more
+                asker.send(Ok(m.payload().to_vec())).ok(); // the task has given up
             }
         })?;
         let (bundle, ticket, room) = (RefCell::new(bundle), Cell::new(0), Notify::new());
         Ok((Rc::new(Weft { bundle, me, asked, ticket, room }), arrivals))
     }
 
-    /// The reply to a request, or why there is none.
+    /// The reply to a request, or the reason why there is none.
     pub async fn request(&self, to: u32, payload: &[u8]) -> Answer {
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1));
         let message = Outgoing { op: ASK, args: &[ticket], payload, completion: Some(ticket.into()) };
@@ -77,27 +77,27 @@ impl Weft {
 
     pub fn reply(&self, to: Arrival, payload: &[u8]) {
         let mut bundle = self.bundle.borrow_mut();
-        bundle.reply(to.token, REPLY, &[to.ticket], payload).ok(); // who has gone needs none
+        bundle.reply(to.token, REPLY, &[to.ticket], payload).ok(); // fails if the peer has gone
         bundle.waker().wake();
     }
 
-    /// The driver, to be spawned: runs handlers, and wakes who waits.
+    /// The driver, to be spawned: runs handlers, and wakes waiting tasks.
     pub async fn run(&self) -> std::io::Result<()> {
         let readable = self.bundle.borrow().wait_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` is this one descriptor from its beginning to its end, and nothing else closes it.
-        #[allow(unsafe_code)] // tokio has no other call for descriptors that are not its own
+        // SAFETY: an `OwnedFd` is this one descriptor as long as it lives, and nothing else closes it.
+        #[allow(unsafe_code)] // tokio has no safe call for foreign descriptors
         let readable = unsafe { AsyncFd::register_with_interest(readable, Interest::READABLE)? };
         loop {
             let (is_armed, limit) = self.poll();
             if !is_armed {
                 tokio::task::yield_now().await;
             } else if let Ok(guard) = tokio::time::timeout(limit, readable.readable()).await {
-                guard?.clear_ready(); // the time over is no error: then the protocol has something to do
+                guard?.clear_ready(); // a timeout is no error: the protocol needs a poll then
             }
         }
     }
 
-    /// Does what there is to do. Whether the descriptor tells of more, and for how long to wait for it.
+    /// Polls and takes events. Returns whether the descriptor will report more, and how long to wait for that.
     fn poll(&self) -> (bool, Duration) {
         let mut bundle = self.bundle.borrow_mut();
         bundle.poll();

@@ -1,4 +1,4 @@
-//! weft under tokio: replies and arrivals are futures, and nothing spins or sleeps but the runtime.
+//! weft under tokio: replies and arrivals are futures, and only the runtime waits.
 //!
 //!     cargo run --release -- serve                   prints NAME and KEY; answers words in capitals, each after 10 ms (in this folder)
 //!     cargo run --release -- ask NAME KEY WORD...    asks for all words at once
