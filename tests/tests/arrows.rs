@@ -1,21 +1,21 @@
-//! Which crate may know which, which may hold `unsafe`, and that the faces of `weft` do not know each other: the picture in
-//! `docs/design/architecture.md`, checked.
+//! Checks which crates may depend on which, which may contain `unsafe`, and that the faces of `weft` do not know each other: the picture in
+//! `docs/design/architecture.md`.
 //!
 //! A new crate gets a row in [`CRATES`]; without one the test fails.
 
 use serde_json::{json, Value};
 use std::process::Command;
 
-/// What one crate of the workspace may do.
+/// The rules for one crate of the workspace.
 struct Rule {
     name: &'static str,
-    /// Its height in the picture: tests (dev-dependencies) may name any crate of a lower layer.
+    /// Its height in the picture: its tests (dev-dependencies) may use any crate of a lower layer.
     layer: u8,
     /// The crates of the workspace that it may depend on.
     may_know: &'static [&'static str],
-    /// The crates from outside that it may depend on; `None` where any will do.
+    /// The crates from outside that it may depend on; `None` for any.
     from_outside: Option<&'static [&'static str]>,
-    /// The line that each of its roots must hold; `None` for the island of unsafe code and for tests.
+    /// The line that each of its roots must contain; `None` for the island of unsafe code and for tests.
     unsafe_policy: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Every dependency in `metadata` that its crate may not have, in words.
+/// Every dependency in `metadata` that its crate may not have, as text.
 fn forbidden_arrows(metadata: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for package in list(metadata, "packages") {
@@ -86,7 +86,7 @@ fn may_depend(from: &Rule, to: &str, for_tests_only: bool) -> bool {
     }
 }
 
-/// Every root (`lib.rs`, `main.rs`) in `metadata` that lacks its crate's line about unsafe code. `read` gets a path.
+/// Every root (`lib.rs`, `main.rs`) in `metadata` that lacks its crate's line about unsafe code. `read` is called with a path.
 fn missing_unsafe_policies(metadata: &Value, read: impl Fn(&str) -> String) -> Vec<String> {
     let mut faults = Vec::new();
     for package in list(metadata, "packages") {
@@ -106,7 +106,7 @@ fn missing_unsafe_policies(metadata: &Value, read: impl Fn(&str) -> String) -> V
     faults
 }
 
-/// What cargo knows of this workspace. Needs no network.
+/// The workspace's metadata from cargo. Needs no network.
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
@@ -133,7 +133,7 @@ fn unsafe_code_stays_on_its_island() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A workspace of one crate with one dependency, as `cargo metadata` shows it.
+/// A workspace with one crate and one dependency, as `cargo metadata` prints it.
 fn planted(from: &str, to: &str, kind: Value) -> Value {
     json!({ "packages": [{ "name": from, "dependencies": [{ "name": to, "kind": kind }] }] })
 }
@@ -191,13 +191,13 @@ fn planted_root_without_its_policy_is_found() {
         assert_eq!(found(source), ["weft-core: core/lib.rs lacks #![forbid(unsafe_code)]"]);
     }
 }
-/// The modules of `weft` that are faces: each stands on the bundle, and imports no other.
+/// The modules of `weft` that are faces. Each uses the bundle, and imports no other face.
 const FACES: &[&str] = &["am", "memory", "tagged"];
 
 /// Modules of `weft` that may name faces: the list of faces, the types of handlers, and the crate's root.
 const KNOW_FACES: &[&str] = &["bundle/faces.rs", "bundle/threads.rs", "lib.rs"];
 
-/// Every line of `weft` that imports a face and may not, as `file: line`. `sources` are paths below `src` with their text.
+/// Every line of `weft` that imports a face and may not, as `file: line`. `sources` are paths below `src`, with their text.
 fn forbidden_imports(sources: &[(String, String)]) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in sources {

@@ -1,4 +1,4 @@
-//! The documents as a book: every page of `docs/` has its place in it, every link leads somewhere, and the map names files that exist.
+//! The documents as a book: every page of `docs/` is in the contents, every link has a target, and the map names existing files.
 //! mdBook itself is not needed here; `make book` builds with it.
 
 mod documents;
@@ -12,7 +12,7 @@ const CONTENTS: &str = "docs/SUMMARY.md";
 /// The pages with one file a row: headings that are folders, and below each a table of files in that folder.
 const MAP: [&str; 2] = ["docs/design/map.md", "docs/design/map-programs.md"];
 
-/// The folders of which every file has a row in the map if it is longer than [`ROW_FROM`] lines and is no test.
+/// The folders whose files must have a row in the map, if they are longer than [`ROW_FROM`] lines and not tests.
 const MAPPED: [&str; 5] = [
     "crates/weft-wire/src",
     "crates/weft-transport/src",
@@ -36,7 +36,7 @@ fn resolved(page: &str, target: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The links of a page that lead nowhere: `text_of` gives a file's text, or that it is there (empty) though it has none.
+/// The broken links of a page. `text_of` returns a file's text; an empty one if the file exists without any.
 fn broken(page: &Page, text_of: impl Fn(&Path) -> Option<String>) -> Vec<String> {
     let mut faults = Vec::new();
     for (at, link) in links(&page.text) {
@@ -49,7 +49,7 @@ fn broken(page: &Page, text_of: impl Fn(&Path) -> Option<String>) -> Vec<String>
             file => resolved(&page.path, file),
         };
         let mut fault = |what: &str| faults.push(format!("{}:{at}: {link}: {what}", page.path));
-        // The book has the pages of docs/ and nothing else: other files are named, not linked.
+        // The book contains only the pages of docs/. Other files are named, not linked.
         let is_inside = path.as_ref().is_some_and(|path| path.starts_with("docs"));
         match path.and_then(|path| text_of(&path)) {
             None => fault("there is no such file"),
@@ -147,7 +147,7 @@ fn rows_of_map(text: &str) -> Vec<String> {
     rows
 }
 
-/// What is wrong with a map: rows of files that do not exist, files with two rows, files without one.
+/// The faults of a map: rows of files that do not exist, files with two rows, files without one.
 fn faults_of_map(text: &str, exists: impl Fn(&str) -> bool, must_have: &[String]) -> Vec<String> {
     let rows = rows_of_map(text);
     let mut faults: Vec<String> =
@@ -158,7 +158,7 @@ fn faults_of_map(text: &str, exists: impl Fn(&str) -> bool, must_have: &[String]
     faults
 }
 
-/// The files of Rust in a folder of the repository that are long enough for a row and are no test.
+/// The Rust files in a folder that are long enough for a row and not tests.
 fn long_sources(folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir(root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let names = entries.flatten().map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));

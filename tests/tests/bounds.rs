@@ -1,9 +1,9 @@
-//! Whatever a peer can make grow has a bound. `docs/design/bounds.md` lists every field of these crates that can grow: with its bound, what
-//! is done there and the attack that shows it, or with the reason why no peer can make it grow. This test reads the sources and the
-//! list, and fails if they differ.
+//! Everything that a peer can make grow has a bound. `docs/design/bounds.md` lists every field of these crates that can grow: either with
+//! its bound, what happens there and the attack that tests it, or with the reason why no peer can make it grow. This test reads the sources
+//! and the list, and fails if they differ.
 //!
-//! A field can grow if its type names a collection, or a struct of ours that is listed as a container. What grows in a local variable
-//! is gone when its function returns, and is not looked at.
+//! A field can grow if its type names a collection, or one of our structs that is listed as a container. Local variables are ignored: they
+//! are gone when their function returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const CRATES: [&str; 9] = [
     "weft-job",
 ];
 
-/// The collections that code here uses or may come to use.
+/// The collections that code here uses or may use one day.
 const COLLECTIONS: [&str; 15] = [
     "Vec",
     "VecDeque",
@@ -45,12 +45,12 @@ type Fields = BTreeMap<(String, String), String>;
 /// The list's rows.
 #[derive(Default)]
 struct List {
-    /// Each field once, with the place of its row.
+    /// Each field once, with the position of its row.
     fields: BTreeMap<(String, String), usize>,
     twice: Vec<String>,
     /// Structs whose owners are listed in their place.
     containers: BTreeSet<String>,
-    /// Names of constants that bounds are said by, and of attacks.
+    /// Names of constants in bounds, and of attacks.
     constants: BTreeSet<String>,
     attacks: BTreeSet<String>,
     incomplete: Vec<String>,
@@ -73,13 +73,13 @@ fn sources_below(dir: &Path, to: &mut Vec<PathBuf>) {
     }
 }
 
-/// All that can grow in the crates, by file.
+/// Everything that can grow in the crates, by file.
 fn all_fields(containers: &BTreeSet<String>) -> Fields {
     let mut fields = Fields::new();
     for krate in CRATES {
         let mut files = Vec::new();
         sources_below(&root().join("crates").join(krate).join("src"), &mut files);
-        // Tests may keep what they like.
+        // Tests may keep anything.
         for file in files.iter().filter(|f| {
             !f.ends_with("testing.rs")
                 && !f.components().any(|c| c.as_os_str() == "testing")
@@ -107,7 +107,7 @@ fn can_grow(its_type: &str, containers: &BTreeSet<String>) -> bool {
     is_slice || words(its_type).any(|w| COLLECTIONS.contains(&w) || containers.contains(w))
 }
 
-/// The same text with blanks for comments, literals and test modules.
+/// The text with blanks in place of comments, literals and test modules.
 fn without_words(text: &str) -> String {
     let b: Vec<char> = text.chars().collect();
     let (mut out, mut at) = (String::with_capacity(text.len()), 0);
@@ -155,7 +155,7 @@ fn raw_string(rest: &[char]) -> Option<usize> {
     rest[from..].windows(end.len()).position(|w| w == end).map(|n| from + n + end.len())
 }
 
-/// Where the bracket that opens at `open` closes.
+/// The position of the bracket that closes the one at `open`.
 fn close(text: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, c) in text[open..].char_indices() {
@@ -171,7 +171,7 @@ fn close(text: &str, open: usize) -> usize {
     text.len()
 }
 
-/// The parts between commas that are in no brackets.
+/// The parts between commas outside of brackets.
 fn parts(text: &str) -> Vec<String> {
     let (mut parts, mut depth, mut before) = (vec![String::new()], 0i32, ' ');
     for c in text.chars() {
@@ -205,7 +205,7 @@ fn bare(part: &str) -> &str {
     rest
 }
 
-/// Where the fields begin of what is named at `at`: behind its parameters, and behind `where` unless they have no names.
+/// The position of the fields of the item that is named at `at`: after its parameters, and after `where` unless the fields have no names.
 fn body_of(text: &str, at: usize) -> Option<usize> {
     let name_end = at + text[at..].find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ' '))?;
     let (mut depth, mut before, mut end) = (0i32, ' ', name_end);
@@ -313,7 +313,7 @@ fn list_of(text: &str) -> List {
     list
 }
 
-/// What is wrong with a list, given what can grow and the text of all sources and tests.
+/// The faults of a list, given everything that can grow, and the text of all sources and tests.
 fn faults(list: &List, fields: &Fields, all: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for ((file, field), its_type) in fields {

@@ -1,14 +1,14 @@
-//! The crates that make up the protocol read no clock, do no I/O, start no thread and draw no randomness: time and a seeded
-//! generator come in as arguments. So the simulator, the fuzzers and the tests run the very code that ships.
+//! The protocol crates read no clock, do no I/O, start no thread and draw no randomness: time and a seeded generator come in as arguments.
+//! So the simulator, the fuzzers and the tests run the code that ships.
 //!
-//! What they may use of `std` is listed here by module. Tests (`#[cfg(test)]` items, `tests.rs`) and comments are not looked at.
+//! Lists the parts of `std` that they may use, by module. Tests (`#[cfg(test)]` items, `tests.rs`) and comments are ignored.
 
 use std::path::{Path, PathBuf};
 
-/// The crates held to it.
+/// The crates that must obey.
 const CRATES: [&str; 4] = ["weft-wire", "weft-transport", "weft-core", "weft-sim"];
 
-/// The modules of `std` that know no operating system. Of `time` only `Duration`; the rest of it reads a clock.
+/// The modules of `std` that need no operating system. Of `time` only `Duration`, because the rest reads a clock.
 const STD_MODULES: &[&str] = &[
     "alloc",
     "any",
@@ -42,7 +42,7 @@ const STD_MODULES: &[&str] = &[
     "vec",
 ];
 
-/// Words that no path through [`STD_MODULES`] may lead to: clocks, and maps whose order differs from run to run.
+/// Words that no path may contain: clocks, and maps whose order differs between runs.
 const FORBIDDEN: &[&str] = &[
     "Instant::now",
     "SystemTime",
@@ -79,7 +79,7 @@ fn faults(source: &str) -> Vec<String> {
     faults
 }
 
-/// `code` with blanks only between words, so that `std :: net` and a list over several lines read alike.
+/// `code` with blanks only between words, so that `std :: net` and a list over several lines read the same.
 fn without_needless_blanks(code: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.split_whitespace().fold(String::new(), |mut dense, piece| {
@@ -162,7 +162,7 @@ fn comment_length(text: &str) -> Option<usize> {
     Some(text.len())
 }
 
-/// The length of the string or character literal that `text` starts with, `before` being the character ahead of it.
+/// The length of the string or character literal that `text` starts with. `before` is the preceding character.
 fn literal_length(text: &str, before: Option<char>) -> Option<usize> {
     let in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     if let Some(raw) = text.strip_prefix('r').filter(|_| !in_word || before == Some('b')) {
@@ -174,7 +174,7 @@ fn literal_length(text: &str, before: Option<char>) -> Option<usize> {
         }
     }
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    // `'a` without a closing quote is a lifetime, no literal.
+    // `'a` without a closing quote is a lifetime, not a literal.
     let mut after = text[1..].chars();
     if quote == '\'' && after.next() != Some('\\') && after.next() != Some('\'') {
         return None;
@@ -191,7 +191,7 @@ fn literal_length(text: &str, before: Option<char>) -> Option<usize> {
     Some(text.len())
 }
 
-/// `code` without the items marked `#[cfg(test)]`: each ends with its block, or with a semicolon ahead of any block.
+/// `code` without the items marked `#[cfg(test)]`: each ends with its block, or with a semicolon before any block.
 fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let Some(start) = code.find(MARK) else {
@@ -213,7 +213,7 @@ fn without_tests(code: &str) -> String {
     code[..start].to_string()
 }
 
-/// The Rust files below `folder`, tests left out.
+/// The Rust files below `folder`, without tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the crate has a src folder") {

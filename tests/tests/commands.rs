@@ -1,6 +1,6 @@
-//! Every command that the documents show is run as it stands there: here, with the `weft` that was built for release and the
-//! examples beside this program, or by the test or script that [`ELSEWHERE`] names. A command is each line of a block marked `sh`, each line behind `$ ` of
-//! one marked `console`, and each piece of code within a line that begins with one of [`PROGRAMS`].
+//! Every command in the documents is run as it is written: here, with the release build of `weft` and the examples beside this program, or
+//! by the test or script that [`ELSEWHERE`] names. A command is each line of a block marked `sh`, each line after `$ ` in a block marked
+//! `console`, and each piece of code within a line that begins with one of [`PROGRAMS`].
 
 mod documents;
 #[path = "commands/elsewhere.rs"]
@@ -14,13 +14,13 @@ use stage::Stage;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// What makes code within a line a command, if there is more behind it. Scripts of the repository do as well.
+/// Code within a line is a command if it begins with one of these and more follows. Scripts of the repository count too.
 const PROGRAMS: [&str; 9] = ["weft", "make", "cargo", "apt", "mpirun", "mpiexec", "fi_info", "fi_pingpong", "tshark"];
 
-/// Languages of blocks; `text` is for pictures and for what programs print or exchange.
+/// Languages of blocks. `text` is for pictures, and for what programs print or exchange.
 const LANGUAGES: [&str; 8] = ["sh", "console", "text", "rust", "c", "cmake", "toml", "json"];
 
-/// Programs that are missing on many machines, and without which a command is cut short at its pipe or left out.
+/// Programs that many machines lack. Without one, a command is cut off at its pipe or left out.
 const WISHED_FOR: [&str; 4] = ["jq", "tshark", "fi_info", "fi_pingpong"];
 
 /// A command as a document has it.
@@ -28,11 +28,11 @@ const WISHED_FOR: [&str; 4] = ["jq", "tshark", "fi_info", "fi_pingpong"];
 struct Shown {
     place: String,
     text: String,
-    /// What the lines above it in its block export.
+    /// Exports in the lines above it in its block.
     exports: Vec<String>,
 }
 
-/// The commands of a page, and what is wrong with it.
+/// The commands of a page, and the faults of the page.
 fn commands(page: &Page) -> (Vec<Shown>, Vec<String>) {
     let (fences, prose) = fences_and_prose(&page.text);
     let (mut shown, mut faults) = (Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ fn commands(page: &Page) -> (Vec<Shown>, Vec<String>) {
     (shown, faults)
 }
 
-/// A line without what stands behind ` #`.
+/// A line without anything from ` #` on.
 fn without_comment(line: &str) -> &str {
     let line = if line.starts_with('#') { "" } else { line };
     line.split_once(" #").map_or(line, |(typed, _)| typed).trim()
@@ -87,12 +87,12 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| name.chars().all(of_name))
 }
 
-/// How the table knows a command.
+/// A command as the table writes it.
 fn plain(text: &str) -> &str {
     text.strip_prefix("sudo ").unwrap_or(text)
 }
 
-/// What is wrong with a row of the table. `text_of` gives a file's text.
+/// The fault of a row of the table. `text_of` returns a file's text.
 fn row_fault(by: &By, text_of: impl Fn(&str) -> Option<String>) -> Option<String> {
     let (file, test, says) = match *by {
         By::Test { file, test, says } => (file, Some(test), says),
@@ -139,7 +139,7 @@ fn what_is_not_run_here_is_run_by_what_the_table_names() {
     for row in ELSEWHERE {
         assert_eq!(row_fault(&row.by, text_of), None, "`{}`", row.command);
         assert!(row.why.len() > 8, "`{}` says why", row.command);
-        // By hand only what `make -n` at least has seen, or what says when it was done.
+        // `By hand` is allowed only if `make -n` at least has checked it, or the row says when it was done.
         let is_seen = row.command.starts_with("make ") || row.why.contains("done on 20");
         assert!(!matches!(row.by, By::Hand) || is_seen, "`{}`", row.command);
     }
@@ -163,7 +163,7 @@ fn planted_commands_are_found() {
         ("P.md:2", "WEFT_X=1 cargo run", 0),
     ];
     assert_eq!(told, expected);
-    assert_eq!(faults.len(), 2, "{faults:?}"); // the hidden one, and the block that says no language
+    assert_eq!(faults.len(), 2, "{faults:?}"); // the hidden one, and the block without a language
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn each_error_has_its_row_and_its_test() {
     assert!(wrong.is_empty(), "{PAGES:?}:\n  {}", wrong.join("\n  "));
 }
 
-/// Errors whose `Debug` is derived: what leaves `main` with one names no way out.
+/// Errors with a derived `Debug`. If `main` returns such an error, the user sees no way out.
 fn derived(source: &str) -> Vec<&str> {
     let of_errors = |line: &&str| line.starts_with("#[derive(") && line.contains("thiserror::Error");
     source.lines().filter(of_errors).filter(|line| line.contains("Debug")).collect()

@@ -1,5 +1,4 @@
-//! What a reader of the reference begins with has an example there: each main type of the crates, in a block that is compiled and run
-//! by `cargo test`.
+//! Each main type of the crates has an example in the reference, in a block that `cargo test` compiles and runs.
 
 mod documents;
 
@@ -49,17 +48,17 @@ const MAIN: [(&str, &str); 40] = [
     ("weft-sim/src/workload.rs", "pub struct Workload "),
 ];
 
-/// Why an item of a source has no example. `item` is how its line begins.
+/// Why an item of a source counts as having no example. `item` is the beginning of its line.
 fn lacks_example(source: &str, item: &str) -> Option<&'static str> {
     let lines: Vec<&str> = source.lines().collect();
     let Some(at) = lines.iter().position(|line| line.starts_with(item)) else { return Some("is not there") };
-    // What stands right above: attributes, and above these the documentation.
+    // Right above are the attributes, and above these the documentation.
     let above = lines[..at].iter().rev().skip_while(|line| line.starts_with("#["));
     let documentation: Vec<&str> = above.map_while(|line| line.strip_prefix("///")).collect();
     let opens = |line: &&str| line.trim_start().starts_with("```");
     match documentation.iter().filter(|line| opens(line)).count() {
         0 => Some("has no example"),
-        // A language, `ignore` or `no_run` behind it: it would not be run.
+        // With a language, `ignore` or `no_run` it would not be run.
         _ if documentation.iter().any(|line| opens(line) && line.trim() != "```") => {
             Some("has an example that is not run")
         }

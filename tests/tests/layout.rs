@@ -1,12 +1,12 @@
-//! What a newcomer pays: how many crates are fetched and built, and why each one is there; how long the examples are. And what he does
-//! not get: rare paths, which are fired in tests only (`weft_transport::rare`).
+//! Limits of what a newcomer has to fetch, build and read: the number of crates, with a reason for each, and the length of the examples.
+//! Also checks that nothing shipped contains rare paths, which only tests trigger (`weft_transport::rare`).
 
 use std::path::{Path, PathBuf};
 
-/// Crates in the lock file, those of this workspace among them.
+/// Crates in the lock file, including those of this workspace.
 const CRATES_MOST: usize = 130;
 
-/// Lines of a file of an example.
+/// Lines of one file of an example.
 const LINES_MOST: usize = 120;
 
 fn root() -> PathBuf {
@@ -30,7 +30,7 @@ fn table(manifest: &str, is_it: impl Fn(&str) -> bool) -> Vec<&str> {
     manifest.lines().filter(inside).collect()
 }
 
-/// Dependencies from outside without a comment right above them.
+/// Outside dependencies without a comment right above them.
 fn without_reason(manifest: &str) -> Vec<String> {
     let lines = table(manifest, |head| head == "[workspace.dependencies]");
     let is_told = |at: usize| at > 0 && lines[at - 1].starts_with("# ");
@@ -39,7 +39,7 @@ fn without_reason(manifest: &str) -> Vec<String> {
     found.map(|(_, line)| (*line).to_owned()).collect()
 }
 
-/// Dependencies of a crate that do not come from the workspace's table, where the reasons stand.
+/// Dependencies of a crate that bypass the workspace's table, where the reasons are.
 fn not_of_the_workspace(manifest: &str) -> Vec<String> {
     let lines = table(manifest, |head| head.ends_with("dependencies]"));
     let is_of_it = |line: &str| line.ends_with(".workspace = true") || line.contains("{ workspace = true,");
@@ -47,7 +47,7 @@ fn not_of_the_workspace(manifest: &str) -> Vec<String> {
     found.map(|line| (*line).to_owned()).collect()
 }
 
-/// Lines that switch the feature `rare` on by default, or in a dependency that is no test's.
+/// Lines that switch the feature `rare` on by default, or in a dependency of shipped code.
 fn rare_paths(manifest: &str) -> Vec<String> {
     let of_use = table(manifest, |head| head.ends_with("dependencies]") && head != "[dev-dependencies]");
     let features = table(manifest, |head| head == "[features]");

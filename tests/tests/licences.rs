@@ -1,4 +1,4 @@
-//! What `scripts/test.sh licences` accepts of a dependency, and where the lock files say that dependencies come from.
+//! What `scripts/test.sh licences` accepts of a dependency, and which sources the lock files name.
 
 #[path = "../examples/licences/rules.rs"]
 mod rules;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// A dependency as `cargo metadata` shows it.
+/// A dependency as `cargo metadata` prints it.
 fn package(source: Option<&str>, licence: Option<&str>) -> Value {
     json!({ "packages": [{ "name": "planted", "version": "1.2.3", "source": source, "license": licence }] })
 }

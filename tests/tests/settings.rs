@@ -1,5 +1,5 @@
-//! Every variable of the environment that a part of weft reads, or that a document tells of, is known to the library: it tells users of
-//! names that are no settings.
+//! The library knows every environment variable that a part of weft reads, or that a document names. It warns users of names that are no
+//! settings.
 
 mod documents;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const LIST: &str = "crates/weft/src/settings.rs";
 
-/// All files of these kinds below a folder, but what was built.
+/// All files of these kinds below a folder, except built ones.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -24,13 +24,13 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names that begin like settings behind any of these.
+/// The names that look like settings after any of these texts.
 fn names_behind(text: &str, before: &[&str]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for before in before {
         for rest in text.split(&format!("{before}WEFT_")).skip(1) {
             let name: String = rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
-            // Without more it is the beginning of all of them.
+            // Alone it is only the prefix that all names share.
             if !name.is_empty() {
                 names.insert(format!("WEFT_{name}"));
             }
@@ -44,7 +44,7 @@ fn read_by(source: &str) -> BTreeSet<String> {
     names_behind(source, &["var(\"", "var_os(\"", "&str = \"", "getenv(\"", "$", "${", "environ[\"", "environ.get(\""])
 }
 
-/// The names in the list, and the beginnings of names of weft's own programs.
+/// The names in the list, and the prefixes of names of weft's own programs.
 fn known(list: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let part = |from: &str| {
         let rest = list.split(from).nth(1).unwrap_or_else(|| panic!("{LIST} has no {from}"));
@@ -66,7 +66,7 @@ fn every_variable_that_is_read_or_told_of_is_known() {
     }
     let mut seen = BTreeSet::new();
     for path in paths {
-        // This file has names that are none.
+        // This file contains names that are no settings.
         let Some(text) = std::fs::read_to_string(&path).ok().filter(|_| !path.ends_with(file!())) else { continue };
         let is_page = path.extension().is_some_and(|end| end == "md");
         let names = if is_page { names_behind(&text, &["`", "export "]) } else { read_by(&text) };

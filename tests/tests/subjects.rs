@@ -1,10 +1,10 @@
-//! `scripts/subjects.sh`, which looks at the first lines of new commits, finds what it is there to find. The history itself is looked at
-//! by `scripts/test.sh subjects`: an ordinary user may not ask git about another user's repository.
+//! `scripts/subjects.sh`, which checks the subjects of new commits, finds each kind of fault. `scripts/test.sh subjects` checks the history
+//! itself: an ordinary user may not read another user's repository with git.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A repository of the test's own, gone with it.
+/// A repository of the test, removed at its end.
 struct Repository(PathBuf);
 
 impl Repository {
@@ -37,7 +37,7 @@ impl Drop for Repository {
     }
 }
 
-/// What the script says of the commits since one.
+/// What the script prints about the commits since one.
 fn look(folder: &Path, since: &str) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/subjects.sh");
     Command::new("bash").arg(script).arg(folder).arg(since).output().expect("bash is here")

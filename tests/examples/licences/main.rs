@@ -1,7 +1,7 @@
-//! Looks at the licence and the source of every dependency: `scripts/test.sh licences`.
+//! Checks the licence and the source of every dependency: `scripts/test.sh licences`.
 //!
-//! It is no test, because the licences stand in the crates' own manifests: it reads all crates of the lock files, those of other
-//! systems too, and cargo downloads what is not here. The test programs also run without a network.
+//! It is not a test, because the crates' own manifests state the licences: it reads every crate of the lock files, even those for other
+//! systems, and cargo downloads the missing ones. The test programs must also run without a network.
 
 mod rules;
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
                 let faults = rules::faults(&metadata);
                 println!("{manifest}: {} packages, {} of them at fault", packages, faults.len());
                 faults.iter().for_each(|fault| eprintln!("  {fault}"));
-                // The repository's own packages are always there.
+                // The repository's own packages must be among them.
                 is_good &= faults.is_empty() && packages > 0;
             }
             Err(cause) => {

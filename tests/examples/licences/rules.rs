@@ -1,4 +1,4 @@
-//! Which licences a dependency may have, and where it may come from.
+//! The licences that a dependency may have, and where it may come from.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &str); 4] = [
     ("NCSA", "as MIT; of LLVM's libFuzzer in libfuzzer-sys, which only the fuzzers link"),
 ];
 
-/// What is wrong with the packages that `cargo metadata` lists. Packages without a source are this repository's own.
+/// The faults of the packages that `cargo metadata` lists. Packages without a source are this repository's own.
 pub fn faults(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     packages
@@ -37,7 +37,7 @@ fn fault(package: &Value) -> Option<String> {
     }
 }
 
-/// Whether an expression of SPDX can be met with allowed licences alone. Old crates write `/` for OR.
+/// Whether an SPDX expression can be satisfied with allowed licences alone. Old crates write `/` for OR.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -46,7 +46,7 @@ fn is_allowed(expression: &str) -> bool {
     is_whole && any_of(&mut rest) && rest.is_empty()
 }
 
-/// Licences with OR between them. AND binds stronger. All of the expression is read, whatever its first part comes to.
+/// Licences joined by OR. AND binds tighter. Reads the whole expression, even if its first part decides.
 fn any_of(rest: &mut &[&str]) -> bool {
     let mut is_met = all_of(rest);
     while take(rest, "OR") {
@@ -63,7 +63,7 @@ fn all_of(rest: &mut &[&str]) -> bool {
     is_met
 }
 
-/// A licence, with an exception or without, or an expression in brackets.
+/// A licence, with or without an exception, or an expression in parentheses.
 fn one(rest: &mut &[&str]) -> bool {
     if take(rest, "(") {
         let is_met = any_of(rest);
@@ -72,7 +72,7 @@ fn one(rest: &mut &[&str]) -> bool {
     let Some((licence, behind)) = rest.split_first() else { return false };
     *rest = behind;
     let is_met = ALLOWED.iter().any(|(allowed, _)| allowed == licence);
-    // An exception only adds to what is granted.
+    // An exception only adds permissions.
     if take(rest, "WITH") {
         *rest = rest.get(1..).unwrap_or_default();
     }

@@ -1,6 +1,6 @@
-//! The commands that the test of the documents leaves to others, with the reason and who runs them.
+//! The commands that the test of the documents leaves to others, with the reason and where they are run.
 
-/// Who runs a command. What it says there is looked for.
+/// Where a command is run. The named words are searched for there.
 pub enum By {
     Test {
         file: &'static str,
@@ -11,12 +11,12 @@ pub enum By {
         file: &'static str,
         says: &'static str,
     },
-    /// Nobody, but for `make -n`.
+    /// Nowhere, except for `make -n`.
     Hand,
 }
 
 pub struct Row {
-    /// As the documents have it, without `sudo`.
+    /// As written in the documents, without `sudo`.
     pub command: &'static str,
     pub why: &'static str,
     pub by: By,

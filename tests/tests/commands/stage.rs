@@ -1,4 +1,4 @@
-//! Where the commands of the documents are run: a folder of their own, with servers for what stands for somebody's name there.
+//! Runs the commands of the documents, in a folder of their own, with servers in place of the names that the documents use.
 
 use super::documents::root;
 use super::WISHED_FOR;
@@ -7,13 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-/// The longest that a command may take. It is there for those that never end: the slowest takes some seconds.
+/// The time limit of a command, for those that never end: the slowest takes some seconds.
 const BOUND: &str = "60";
 
-/// What `timeout` ends with then.
+/// The exit status of `timeout` at the limit.
 const LATE: i32 = 124;
 
-/// What ends only by Ctrl-C: its first line of output is waited for.
+/// Commands that end only by Ctrl-C. The test waits for their first line of output.
 const ENDLESS: [&str; 11] = [
     "weft serve --port 4000",
     "weft serve --port 4000 --users all",
@@ -28,14 +28,14 @@ const ENDLESS: [&str; 11] = [
     "/first",
 ];
 
-/// What is run shorter than it stands there: more words behind those that begin so.
+/// Commands that are shortened: the words that are appended to commands with these beginnings.
 const SHORTER: [(&str, &str); 3] = [
     ("weft bench local", " --quick --rounds 1 --only rtt --systems weft"),
     ("weft bench hosts", " --quick --rounds 1 --only rtt --systems weft"),
     ("weft bench pair --connect", " --quick --rounds 1"),
 ];
 
-/// What only names a command; its help is asked for.
+/// Commands of which only the name is shown. Only their help is run.
 const NAMES: [&str; 9] = [
     "weft bench",
     "weft run",
@@ -48,13 +48,13 @@ const NAMES: [&str; 9] = [
     "weft completions bash|zsh|fish",
 ];
 
-/// What needs root, and says so to others.
+/// Commands that need root, and tell other users so.
 const FOR_ROOT: [&str; 3] = ["weft trace", "weft wire", "weft bench hosts"];
 
-/// What may end with another status than 0, which is what it is for.
+/// Commands that may exit with another status than 0, on purpose.
 const STATUS: [(&str, i32); 3] = [("weft doctor", 1), ("WEFT_HELPER=off weft doctor", 1), ("weft sim --plant", 1)];
 
-/// A process that ends with this. What it prints stays open, unread.
+/// A process that ends when this is dropped. Its output stays open, unread.
 struct Server(Child, #[allow(dead_code)] Option<BufReader<ChildStdout>>);
 
 impl Drop for Server {
@@ -66,9 +66,9 @@ impl Drop for Server {
 
 pub struct Stage {
     folder: PathBuf,
-    /// Where the examples are: as `cargo test` builds them, beside this program.
+    /// The examples: `cargo test` builds them beside this program.
     examples: PathBuf,
-    /// What stands in the documents, and what takes its place.
+    /// Words in the documents, and their replacements.
     bound: Vec<(&'static str, String)>,
     servers: Vec<Server>,
 }
@@ -103,7 +103,7 @@ impl Stage {
         link(provider, "target/release/libweft_fi.so");
         link(&examples, "target/release/examples");
         link(&root().join("contrib"), "contrib");
-        // For who may not capture one.
+        // For users who may not capture packets.
         let capture = root().join("contrib/wireshark/golden.pcapng");
         std::fs::copy(capture, folder.join("weft.pcapng")).expect("a copy");
         let mut stage = Stage { folder, examples, bound: Vec::new(), servers: Vec::new() };
@@ -111,7 +111,7 @@ impl Stage {
         stage
     }
 
-    /// Starts what is named in the documents.
+    /// Starts the servers for names in the documents.
     fn bind_names(&mut self) {
         let (port, other, third) = (free_port(), free_port(), free_port());
         let contact = self.serve(&format!("weft serve --port {port}"));
@@ -125,7 +125,7 @@ impl Stage {
         let first = self.serve("target/release/examples/first");
         let (name, _) = contact.split_once('#').expect("a name and a key");
         let (_, key) = pair.split_once('#').expect("an address and a key");
-        // Packets for those who look at them.
+        // Traffic for commands that look at packets.
         let mut pings = self.background(&format!("weft ping -i 0.002 '{contact}'"));
         self.servers.push(Server(pings.stdout(Stdio::null()).spawn().expect("a shell"), None));
         self.bound = vec![
@@ -153,7 +153,7 @@ impl Stage {
         ];
     }
 
-    /// A program in the folder, which finds the `weft` that was built.
+    /// A program in the folder, which finds the built `weft`.
     fn program(&self, words: &[&str]) -> Command {
         let mut path = self.folder.join("bin").into_os_string();
         path.push(":");
@@ -164,12 +164,12 @@ impl Stage {
         program
     }
 
-    /// What is typed, in a shell, for so long as a command may take.
+    /// A typed line, in a shell, with the time limit.
     fn shell(&self, typed: &str) -> Command {
         self.program(&["timeout", "--kill-after=5", BOUND, "sh", "-c", typed])
     }
 
-    /// Starts what goes on until the stage is left, and says something first. Its first line.
+    /// Starts a server that runs until the stage is dropped. Returns its first line.
     fn serve(&mut self, typed: &str) -> String {
         let mut child = self.background(typed).stdout(Stdio::piped()).spawn().expect("a shell");
         let mut out = BufReader::new(child.stdout.take().expect("it has a pipe"));
@@ -180,14 +180,14 @@ impl Stage {
         line.trim().to_owned()
     }
 
-    /// A program in the background, whose messages stay on this host and go over the network all the same.
+    /// A program in the background, whose messages use the network even on this host.
     fn background(&self, typed: &str) -> Command {
         let mut shell = self.program(&["sh", "-c", &format!("exec {typed}")]);
         shell.envs([("WEFT_ADDR", "127.0.0.1"), ("WEFT_LOCAL", "off")]).stderr(Stdio::null());
         shell
     }
 
-    /// Whether make knows what to do.
+    /// Whether make has a rule for it.
     pub fn makes(&self, typed: &str) -> Result<(), String> {
         let dry = typed.replacen("make", "make -n", 1);
         let output = self.shell(&dry).current_dir(root()).output().expect("a shell");
@@ -198,7 +198,7 @@ impl Stage {
         }
     }
 
-    /// Runs a command of a document. Why it is not what it should be.
+    /// Runs a command of a document. An error says what is wrong.
     pub fn run(&mut self, text: &str, exports: &[String]) -> Result<(), String> {
         let plain = text.strip_prefix("sudo ").unwrap_or(text);
         if plain.starts_with("make") {
@@ -228,7 +228,7 @@ impl Stage {
         }
     }
 
-    /// The command with everything bound, and shorter if it would be long.
+    /// The command with all names replaced, and shortened if it would take long.
     fn typed(&self, plain: &str) -> Result<String, String> {
         if NAMES.contains(&plain) {
             let words = plain.split(' ').filter(|word| !word.starts_with('-') && !word.contains('|'));
@@ -251,14 +251,14 @@ impl Stage {
         Ok(typed)
     }
 
-    /// Runs a command without an end until it prints something, then ends it as Ctrl-C does.
+    /// Runs an endless command until it prints something, then ends it as Ctrl-C does.
     fn run_for_a_line(&self, typed: &str, may_refuse: bool) -> Result<(), String> {
         let mut shell = self.shell(&format!("exec {typed}"));
         let mut child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("it has a pipe"));
         out.read_line(&mut line).expect("it prints text");
-        // `timeout` hands the signal on, and ends what does not listen. What is written until then must not wait for us.
+        // `timeout` passes the signal on, and kills a command that ignores it. The command must not block on output meanwhile.
         let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
         out.read_to_end(&mut Vec::new()).expect("a pipe");
         let output = child.wait_with_output().expect("it is ours");
@@ -277,7 +277,7 @@ impl Stage {
         self.shell(&format!("command -v {program}")).output().is_ok_and(|output| output.status.success())
     }
 
-    /// Of two measurements that documents compare, one is made.
+    /// If documents compare two measurements, only one is made.
     fn keep_for_the_next(&self) {
         let (made, other) = (self.folder.join("a.json"), self.folder.join("b.json"));
         if made.exists() && !other.exists() {
@@ -290,7 +290,7 @@ fn is_for_root(plain: &str) -> bool {
     FOR_ROOT.iter().any(|begins| plain.starts_with(begins))
 }
 
-/// Whether a refusal says that it takes root, and what to type. Root is not refused.
+/// Whether a refusal says that root is needed, and what to type. Root is not refused.
 fn names_the_way_out(output: &Output) -> bool {
     let said = said(output);
     said.contains("needs root") && said.contains("sudo")

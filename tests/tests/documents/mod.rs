@@ -1,4 +1,4 @@
-//! The documents as their tests read them: fenced blocks, code within lines, headings, links.
+//! Parses the documents for their tests: fenced blocks, code within lines, headings, links.
 #![allow(dead_code)] // each test program uses its own part of this
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Page {
     pub text: String,
 }
 
-/// What users and contributors read: the README, how to contribute, and all below `docs/`.
+/// The pages for users and contributors: the README, CONTRIBUTING, and everything below `docs/`.
 pub fn pages() -> Vec<Page> {
     let mut paths = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
     paths.extend(markdown_below("docs"));
@@ -37,7 +37,7 @@ pub fn markdown_below(folder: &str) -> Vec<String> {
     pages
 }
 
-/// A fenced block: the number of its first line, the language that it says, and its lines.
+/// A fenced block: the number of its first line, its language, and its lines.
 #[derive(Debug, PartialEq)]
 pub struct Fence<'a> {
     pub at: usize,
@@ -64,7 +64,7 @@ pub fn fences_and_prose(text: &str) -> (Vec<Fence<'_>>, Vec<(usize, &str)>) {
     (fences, prose)
 }
 
-/// Code within lines: what stands between runs of equally many back quotes, with the number of the paragraph's first line.
+/// Code within lines, between runs of equally many back quotes, with the number of the paragraph's first line.
 pub fn code_spans(prose: &[(usize, &str)]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, paragraph) in paragraphs(prose) {
@@ -80,7 +80,7 @@ pub fn code_spans(prose: &[(usize, &str)]) -> Vec<(usize, String)> {
     found
 }
 
-/// Lines that belong together as one text; a table's and a list's begin anew.
+/// Lines that form one text. Each row of a table and each item of a list begins a new one.
 fn paragraphs(prose: &[(usize, &str)]) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut before = 0;
