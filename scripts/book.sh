@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the documents as a book into target/book, with mdBook. Installs that below target/tools if it is not there: it is a tool, and no
-# dependency of weft. scripts/book.sh
+# Builds the documents as a book into target/book, with mdBook: scripts/book.sh. Installs mdBook below target/tools if it is missing. It is
+# a tool, not a dependency of weft.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-# The last one of 0.4: it builds with the oldest Rust that builds weft.
+# The last version of 0.4, which builds with the oldest Rust that builds weft.
 version=0.4.48
 tools=$root/target/tools
 mdbook=$tools/bin/mdbook
@@ -17,7 +17,7 @@ if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
     cargo install --quiet --locked --no-default-features --root "$tools" --version "$version" mdbook ||
         die "mdbook could not be installed; the pages can be read without it, beginning with docs/SUMMARY.md"
 fi
-# A warning is of a page that is missing or a link that cannot be.
+# Warnings are about missing pages and broken links.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 "$mdbook" build docs 2>&1 | tee "$log"

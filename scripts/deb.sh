@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs what `make build` built as a Debian package: scripts/deb.sh. Its last line is the package's path.
 #
-# The package holds the files of `make install PREFIX=/usr`, weftd's configuration, and nothing that runs when it is installed or
-# removed: weftd is started by who wants it. The same commit and the same programs give the same bytes.
+# The package holds the files of `make install PREFIX=/usr`, weftd's configuration, and no scripts that run at installation or removal:
+# users start weftd themselves. The same commit and the same programs give the same bytes.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ mv "$tree/usr/share/doc/weft/weftd.toml" "$tree/etc/weftd/"
 } >"$tree/usr/share/doc/weft/copyright"
 rm "$tree/usr/share/doc/weft/LICENSE-MIT" "$tree/usr/share/doc/weft/LICENSE-APACHE"
 
-# The newest version of the C library that a symbol asks for.
+# The newest version of the C library that any symbol needs.
 libc=$(objdump -T "$tree"/usr/bin/* "$tree"/usr/lib/weft/*.so "$tree"/usr/lib/libweft.so.0 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n1)
 mkdir "$tree/DEBIAN"
 printf '%s\n' /etc/weftd/weftd.toml >"$tree/DEBIAN/conffiles"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the provider and installs Open MPI and MPICH below target, as scripts/mpi.sh says. It leaves alone those that are there.
+# Builds the provider and installs Open MPI and MPICH below target, by the functions of scripts/mpi.sh. Existing ones stay as they are.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."

@@ -38,7 +38,7 @@ case "${1-}" in
         work=$(mktemp -d)
         trap 'rm -rf "$work"' EXIT
         made=$work/made folders=$work/folders
-        # A second install finds the folders that the first one made.
+        # A second install needs the list of the folders that the first one made.
         : >"$folders"
         [ ! -r "$list" ] || sed -n '\|/$|p' "$list" >"$folders"
         strip -o "$work/weft" "$built/weft"
@@ -102,7 +102,7 @@ case "${1-}" in
     uninstall)
         [ -r "$list" ] || die "nothing of weft is installed below $top: there is no $list. Name the PREFIX that it was installed with"
         mapfile -t files <"$list"
-        # Lists of earlier versions name no folders; these are weft's own.
+        # Lists of earlier versions name no folders. These are weft's own.
         own=(share/doc/weft/docs/{design,measurements,notes}/ share/doc/weft/docs/ share/doc/weft/ lib/weft/ share/weft/)
         for file in "${files[@]}"; do
             [[ /$file/ != */../* ]] || die "$list names $file, which is not below $top"

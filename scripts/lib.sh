@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts of this directory share. Sourced, never run; expects `set -euo pipefail`.
+# Functions shared by the scripts of this directory. Sourced, never run; expects `set -euo pipefail`.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -12,7 +12,7 @@ die() {
 # version_ge A B: is version A at least B?
 version_ge() { printf '%s\n%s\n' "$2" "$1" | sort -V -C; }
 
-# The oldest Rust that weft supports; the fact stands in Cargo.toml, once.
+# The oldest Rust that weft supports. Only Cargo.toml states it.
 msrv() {
     local line
     line=$(grep -m1 '^rust-version *= *"' "$root/Cargo.toml") || die "Cargo.toml names no rust-version"

@@ -1,24 +1,24 @@
 # shellcheck shell=bash
-# Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; over Debian's Open MPI hpcc, OpenCoarrays, ScaLAPACK and LAMMPS;
-# crowds of ranks. Sourced after mpi.sh, never run.
+# Real programs over weft, for test-mpi.sh: Intel MPI and its benchmarks; hpcc, OpenCoarrays, ScaLAPACK and LAMMPS over Debian's Open MPI;
+# and crowds of ranks. Sourced after mpi.sh, never run.
 # shellcheck disable=SC2154  # test-mpi.sh sets `logs`
 
 looker=${CARGO_TARGET_DIR:-$root/target}/release/weft
 build_looker() { cargo build --release --locked -p weft-cli --bin weft; }
 
-# looking MPI SEEN: sets `look` to the variables with which a program shows what `weft status` says before it ends, as soon as that many
-# ranks are seen to have been written to or read by their peers.
+# looking MPI SEEN: sets `look` to variables that make a program print `weft status` before it ends, once peers have written to or read from
+# that many ranks.
 looking() {
     build_preload look-at-end "$1"
     look=("LOOK_AT_END=exec $mpi_tests/looks.sh $looker $2" "LD_PRELOAD=$mpi_dir/$1/look-at-end.so")
 }
-# used_memory NAME SEEN PATTERN: `weft status` said of so many ranks that their peers did that to their memory.
+# used_memory NAME SEEN PATTERN: checks that `weft status` reported such accesses by peers for that many ranks.
 used_memory() {
     [ "$fabric" != weft ] || expect "$1" "$2" "by peers: $3"
 }
 
-# run_client MPI one|two|lossy RANKS NAME SECONDS NAME=VALUE... -- PROGRAM...: runs it in `folder`, if that is set, and sees that it used the
-# provider.
+# run_client MPI one|two|lossy RANKS NAME SECONDS NAME=VALUE... -- PROGRAM...: runs it, in `folder` if that is set, and checks that it used
+# the provider.
 run_client() {
     local mpi=$1 place=$2 ranks=$3 name=$4 limit=$5
     shift 5
@@ -28,7 +28,7 @@ run_client() {
     check "$name" "$limit" "${command[@]}"
     used_fabric "$mpi" "$ranks" "$name"
 }
-# fresh_folder NAME: makes an empty one, and sets `folder` to it.
+# fresh_folder NAME: makes an empty folder, and sets `folder` to it.
 fresh_folder() {
     folder=$mpi_dir/$1
     rm -rf "$folder"
@@ -46,11 +46,11 @@ exchanges() {
     done
 }
 
-# intel one|two|lossy: the ranks write and read each other's memory too. Its benchmarks look at what arrives in IMB-MT alone.
+# intel one|two|lossy: the ranks also write and read each other's memory. Of its benchmarks only IMB-MT checks what arrives.
 intel() {
     local place=$1 ranks name seen program=$mpi_dir/intel/bin/IMB short=(-iter "20,10,20" -time 5)
     local log_most=17 counts=1,100,4096,4097,65536
-    # Two cores carry some 100 MB/s through a wire.
+    # Two cores carry only some 100 MB/s through a wire.
     [ "$place" != lossy ] || log_most=14 counts=1,99,100,4096,4097
     exchanges intel "$place"
     build_looker
@@ -66,7 +66,7 @@ intel() {
         looking intel "$seen"
         run_client intel "$place" "$ranks" "$name-rma" 300 "${look[@]}" \
             -- "$program-RMA" -npmin "$ranks" -msglog "3:$log_most" "${short[@]}"
-        # The two that need a pair are not run on four.
+        # The two benchmarks that need a pair are not run on four ranks.
         expect "$name-rma" $((ranks == 2 ? 26 : 22)) '^# Benchmarking '
         expect "$name-rma" 1 '^# All processes entering MPI_Finalize'
         used_memory "$name-rma" "$seen" '[0-9]{4,} writes \(.*\), [0-9]{4,} reads \('
@@ -87,7 +87,7 @@ intel() {
     done
 }
 
-# hpcc one|two|lossy: matrices, random updates of the ranks' memory, Fourier transforms and what MPI can carry, each with a check of its own.
+# hpcc one|two|lossy: matrices, random updates of the ranks' memory, Fourier transforms and MPI's bandwidth, each with its own check.
 hpcc() {
     local place=$1 ranks name folder
     for ranks in 2 4; do
@@ -108,9 +108,9 @@ hpcc() {
     done
 }
 
-# coarrays one|two|lossy: OpenCoarrays' own programs. Within a host Open MPI reaches windows that it allocates through shared memory of its own,
-# so on one host messages alone are seen to go over weft. Between hosts reads and atomic operations are. There Open MPI 5 runs the
-# programs: btl/ofi of Open MPI 4.1 waits for ever in windows without memory, over libfabric's sockets provider as well.
+# coarrays one|two|lossy: OpenCoarrays' own programs. Within a host Open MPI accesses windows that it allocates through its own shared
+# memory, so on one host only messages go over weft. Between hosts reads and atomic operations do too. There Open MPI 5 runs the programs,
+# because btl/ofi of Open MPI 4.1 hangs in windows without memory, even over libfabric's sockets provider.
 coarrays() {
     local place=$1 tests=(/usr/lib/*/open-coarrays/openmpi/bin/OpenCoarrays-*-tests) ranks name program
     local programs=(alloc_comp_send_convert_nums atomics get_with_vector_index strided_get)
@@ -126,7 +126,7 @@ coarrays() {
         return
     fi
     build_looker
-    # One rank's memory holds what the others use.
+    # Only one rank's memory is used by the others.
     looking openmpi 1
     look+=("LD_LIBRARY_PATH=$mpi_dir/openmpi/lib" OMPI_MCA_osc=rdma "OMPI_MCA_btl=ofi,self" OMPI_MCA_mpi_yield_when_idle=1)
     for program in "${programs[@]}"; do
@@ -136,12 +136,12 @@ coarrays() {
         used_memory "$name" 1 '.*[0-9]+ reads? .*[0-9]+ atomic operations'
     done
 }
-# says_passed NAME: some programs say it once, others on each rank.
+# says_passed NAME: some programs print it once, others on each rank.
 says_passed() {
     grep -aqi 'test passed' "$logs/$1.log" || failed "$1" "it does not say that it passed" "${command[@]}"
 }
 
-# scalapack one|two|lossy: its own tests on 4 ranks, as they are shipped, and those of the messages that it is made of.
+# scalapack one|two|lossy: its own tests on 4 ranks, unchanged, and those of the messages that it is built on.
 scalapack() {
     local place=$1 program name said folder
     local tests=(/usr/lib/*/scalapack/openmpi-tests)
@@ -154,7 +154,7 @@ scalapack() {
         expect "$name" 1 '^ *[0-9]{3,} tests completed and passed residual checks'
         expect "$name" 1 '^ *0 tests completed and failed residual checks'
     done
-    # But for its test of what an abort does.
+    # Except its test of aborting.
     sed "s/^'T'\(.*Run AUX\)/'F'\1/; s/^5 /2 /; s/^'I' 'S' 'D'/'I' 'Z'/" "${tests[0]}/BLACS/bt.dat" >"$folder/bt.dat"
     cp -L "${tests[0]}"/BLACS/{bsbr,comb,sdrv}.dat "$folder"
     name=scalapack-$place-blacs
@@ -164,7 +164,7 @@ scalapack() {
     expect "$name" 10 "$said"
 }
 
-# lammps one|two|lossy: particles in a box. The numbers are those of the same run over Open MPI's TCP.
+# lammps one|two|lossy: particles in a box. The numbers must equal those of the same run over Open MPI's TCP.
 lammps() {
     local place=$1 ranks name folder
     for ranks in 2 4; do
@@ -184,8 +184,8 @@ lammps() {
 # table LOG: the lines of numbers that LAMMPS prints, between its "Step" and "Loop".
 table() { sed -n '/^Step /,/^Loop /{/^[SL]/!p}' "$1"; }
 
-# crowd: more ranks than processors, all to one and all to all, and threads of all ranks. How long it takes is not tested. (Threads wait long for
-# each other in Open MPI with any provider of libfabric.)
+# crowd: more ranks than processors, all to one and all to all, and threads of all ranks. Its time is not tested. (In Open MPI threads wait
+# long for each other with any libfabric provider.)
 crowd() {
     local mpi ranks name variables=()
     for mpi in openmpi mpich debian $(! has_intel || echo intel); do

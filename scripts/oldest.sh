@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks weft with the oldest Rust that Cargo.toml promises, for this processor and for aarch64: scripts/oldest.sh
 #
-# The toolchain is, in this order: the one in PATH, if it is of that version; rustup's of that version; Debian 12's package of that
-# version, unpacked below target/oldest-rust. Nothing is installed, and root is not needed. For aarch64 the toolchain's standard library
-# for it must be there; Debian has it. `cargo check` links nothing, so no compiler for aarch64 is needed. What cannot be had is LEFT OUT
-# with a line; with CI set that is an error.
+# The toolchain is, in this order: the one in PATH, if it has that version; rustup's of that version; Debian 12's package of that version,
+# unpacked below target/oldest-rust. Nothing is installed, and root is not needed. For aarch64 the toolchain needs its standard library,
+# which Debian has. `cargo check` links nothing, so no compiler for aarch64 is needed. A missing part is LEFT OUT with a line; with CI set
+# that is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -17,10 +17,10 @@ left_out() {
     [ -z "${CI-}" ] || die "$1"
     say "LEFT OUT: $1"
 }
-# Whether rustc and cargo in PATH are of the oldest version.
+# Whether rustc and cargo in PATH have the oldest version.
 is_oldest() { [[ "$(toolchain_version)" = "$want".* ]]; }
 
-# An apt of its own, with lists of its own: two architectures, nothing installed.
+# A private apt with lists of its own, for two architectures. It installs nothing.
 apt() {
     "apt-$1" -q -o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o APT::Sandbox::User="$(id -un)" \
         -o Dir::State::lists="$place/lists" -o Dir::Cache="$place/cache" \
@@ -41,8 +41,8 @@ unpack() {
     say "unpacks Debian's Rust $want below $place"
     apt get update >/dev/null || return 1
     version=$(apt cache madison rustc-web | awk '{ print $3 }' | grep -m1 "^$want\.") || return 1
-    # The compiler, cargo, the standard libraries of both processors, and the libraries that cargo and the compiler need beside
-    # those that apt and curl have here.
+    # The compiler, cargo, the standard libraries of both processors, and the libraries that cargo and the compiler need beyond those of apt
+    # and curl.
     (cd "$place/packages" && apt get download "rustc-web=$version" "cargo-web=$version" "libstd-rust-web-$want=$version" \
         "libstd-rust-web-dev=$version" "libstd-rust-web-dev:arm64=$version" libllvm19 libz3-4 libpcre3 libhttp-parser2.9) >/dev/null || return 1
     for package in "$place"/packages/*.deb; do dpkg -x "$package" "$place/new" || return 1; done
@@ -65,7 +65,7 @@ elif ! is_oldest; then
 fi
 
 say "checks with $(rustc --version)"
-# A folder of its own: other stages build with another compiler at the same time.
+# In a folder of its own: other stages build with another compiler at the same time.
 export CARGO_TARGET_DIR=$root/target/oldest RUSTFLAGS="-D warnings"
 cargo check --workspace --all-targets --locked
 if [ -e "$(rustc --print target-libdir --target "$other")" ]; then

@@ -20,7 +20,7 @@ user=65532
 tool=$root/target/tools/refuse-process-vm
 if [ ! "$tool" -nt "$root/tests/tools/refuse-process-vm.c" ]; then
     mkdir -p "$(dirname "$tool")"
-    # Whole from the first: others may begin at the same time.
+    # Written under another name first, because other processes may start the same at this moment.
     cc -O1 -Wall -Wextra -Werror -o "$tool.$$" "$root/tests/tools/refuse-process-vm.c"
     mv "$tool.$$" "$tool"
 fi
@@ -31,7 +31,7 @@ trap 'rm -rf "$home"' EXIT
 as_user=()
 if [ "$(id -u)" -eq 0 ]; then
     chown "$user:$user" "$home"
-    # What the command needs to reach: the repository, what cargo built, and the toolchain (a test runs `cargo metadata`).
+    # Paths that the command needs: the repository, cargo's output, and the toolchain (a test runs `cargo metadata`).
     needed=("$root" "$(rustc --print sysroot)")
     [ -z "${CARGO_TARGET_DIR-}" ] || needed+=("$(realpath "$CARGO_TARGET_DIR")")
     as_user=("$root/scripts/reachable.sh" "$user" "${needed[@]}" -- setpriv --reuid "$user" --regid "$user" --clear-groups)
@@ -47,7 +47,7 @@ if ! "${as_user[@]}" "${namespaces[@]}" true; then
     say "LEFT OUT: namespaces: $why" >&2
     namespaces=()
 fi
-# The inner shell, not this one, gives up locked memory: this one might be root, who is not bound by it.
+# The inner shell gives up locked memory, not this one, which may be root and so not bound by the limit.
 "${as_user[@]}" env -u XDG_RUNTIME_DIR HOME="$home" TMPDIR="$home" "${namespaces[@]}" \
     bash -c 'ulimit -l 0 && if [ -n "$1" ]; then ip link set lo up; fi && shift && exec "$@"' \
     bash "${namespaces[*]}" "$tool" "$@"

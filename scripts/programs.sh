@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
 # Runs test programs as `cargo test --no-fail-fast` does, but two at a time: scripts/programs.sh [--by RUNNER] ARGUMENT...
 #
-# The arguments are those of `cargo test` that say what to build; RUNNER is a script that is given each program. Most programs wait
-# for more time than they compute, for each other's processes or for time to pass, so that one after the other leaves cores idle. What
-# a program says is printed when it has ended. Documentation tests are not among them: `cargo test --doc`.
+# The arguments are those of `cargo test` that select what to build. RUNNER is a script that is called with each program. Most programs wait
+# more than they compute, so running them one after the other would leave cores idle. A program's output is printed when it has ended.
+# Documentation tests are not included: `cargo test --doc`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-# What counts system calls, wake-ups, descriptors, memory and instructions, compares times, or has all processes of the host do
-# something: these run by themselves, after the others.
+# Programs that count system calls, wakeups, descriptors, memory or instructions, compare times, or make all processes of the host do
+# something. They run alone, after the others.
 alone=(
     weft/costs        # system calls, wake-ups, memory and instructions
     weft/hosts_counts # system calls and instructions between hosts
-    weft/wait         # the wake-ups of who waits
-    weft/helper       # the wake-ups of a helper, which whoever asks what processes are at wakes too
-    weft/deaths       # descriptors of processes, one more of which each of them has while somebody asks what it is at
+    weft/wait         # the wakeups of waiting processes
+    weft/helper       # wakeups of a helper; a look at its process wakes it too
+    weft/deaths       # descriptors of processes; looking at a process adds one to it
     weft/fork         # the same
     weft/status       # the same
-    weft/strangers    # what a process keeps of others that attack it, counted while they do
+    weft/strangers    # memory that a process keeps for attackers, measured during attacks
     weft-shm/distance # how far a consumer lets a producer run ahead
     weft-cli/idle     # the wake-ups of commands that wait
     weft-cli/stages   # stages against the round trips of a ping; has all processes of the host stamp requests
-    weft-cli/trace    # has all processes of the host tell of their messages
+    weft-cli/trace    # makes all processes of the host report their messages
     weft-cli/wire     # a wire that loses nothing when it is served in time
 )
-# What takes longest: these begin.
+# The slowest programs, which start first.
 first=(weft/hosts tests/commands weft-sim/rows)
 
 by=()
@@ -35,27 +35,27 @@ if [ "${1-}" = --by ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What runs in the background does not hear Ctrl-C.
+# Background processes do not get Ctrl-C.
 trap 'trap "" TERM; kill 0; exit 130' INT
 
-# The programs, one a line: the folder of its package, where it runs; PACKAGE/NAME; its file.
+# The programs, one in each line: the package's folder, where it runs; PACKAGE/NAME; its file.
 cargo test "$@" --no-run --message-format json-render-diagnostics |
     sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"name":"\([^"]*\)","src_path".*"test":true},"features".*"executable":"\([^"]*\)".*|\1\t\2\t\3|p' |
     awk -F '\t' -v OFS='\t' '{ at = $1; sub(".*/", "", at); print $1, at "/" $2, $3 }' >"$work/programs"
 [ -s "$work/programs" ] || die "cargo named no test program"
 
-# Those of some names, in the order of these; those of no such name.
+# Programs with some names, in that order. Programs with other names are left out.
 named() { for name in "$@"; do awk -F '\t' -v name="$name" '$2 == name' "$work/programs"; done; }
 others() { awk -F '\t' -v names=" $* " 'index(names, " " $2 " ") == 0' "$work/programs"; }
 
-# Where all are asked for, all that have a place here must be there.
+# If all programs are built, every name in the lists must exist.
 if [[ " $* " = *" --workspace "* && " $* " != *" --test "* ]]; then
     for name in "${alone[@]}" "${first[@]}"; do
         [ -n "$(named "$name")" ] || die "there is no test program $name: take it out of scripts/programs.sh"
     done
 fi
 
-# Runs a program, and says then what it said.
+# Runs a program, and prints its output at the end.
 program() {
     local folder=$1 name=$2 file=$3 said began=$SECONDS status=0
     said=$work/said.$BASHPID
@@ -72,7 +72,7 @@ program() {
     rm "$said"
 }
 
-# Runs what is listed, so many at a time.
+# Runs the listed programs, so many at a time.
 lanes() {
     local lanes=$1 busy=0 line list folder name file
     mapfile -t list

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Looks whether every type that weft's reference shows is one of weft's own, which its users can name: scripts/public-types.sh
+# Checks that users can name every type that weft's reference shows: scripts/public-types.sh
 #
-# The reference of the other crates must be there (`cargo doc --workspace --no-deps`): rustdoc links a type of another crate to the
-# reference of that crate, and such a link is what is looked for.
+# The reference of the other crates must exist (`cargo doc --workspace --no-deps`): rustdoc links a type of another crate to the reference
+# of that crate, and this script searches for such links.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}
 [ -d "$target/doc/weft_core" ] || { echo "error: there is no reference of weft-core; make it: cargo doc --workspace --no-deps" >&2; exit 2; }
 
-# Once more, after the other crates: links lead only to what is there. The flag is of no use but that cargo builds it anew.
+# Built again, after the other crates, because rustdoc only makes links to existing pages. The flag has no other use than to force that.
 RUSTDOCFLAGS="-D warnings --cfg once_more" cargo doc -p weft --no-deps --locked --quiet
 
 foreign='href="[^"]*/weft_[a-z]+/[a-z_/]*(struct|enum|union|trait|type|fn|constant)\.[A-Za-z_]+\.html'

@@ -1,12 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests in which several threads of a process meet under the thread sanitiser: scripts/races.sh
-# Needs a nightly toolchain (rustup toolchain install nightly) with the standard library's source, because that has to be
-# instrumented as well; adds the source if it is missing.
-# What the two ends of a ring do in different processes it does not see: that is for loom (scripts/test.sh loom).
-# valgrind's DRD and Helgrind are no substitute: they know the locks of pthread, and neither those of Rust's library, which are
-# futexes, nor atomics. Two threads that add under a `Mutex` and one that hands a value over by an atomic flag, all as it should
-# be, are 2,040 errors to DRD 3.19, and 2,031 if those at atomics are suppressed; of the tests below it names 63 (`deputy`) to 1,000
-# places, where it stops, and `biased` does not end.
+# Needs a nightly toolchain (rustup toolchain install nightly) with the standard library's source, which has to be instrumented too; adds
+# the source if it is missing. It does not see what the two ends of a ring do in different processes: loom checks that (scripts/test.sh
+# loom). valgrind's DRD and Helgrind are no substitute. They know the locks of pthread, but neither Rust's locks, which are futexes, nor
+# atomics, so they report thousands of errors in correct programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -24,18 +21,18 @@ fi
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$root/target/races"
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-# A test that had a race ends with a status of its own.
+# A test with a race exits with a status of its own.
 export TSAN_OPTIONS="exitcode=66"
 
 test_with() { cargo +nightly test --release --locked -Zbuild-std --target "$host" "$@"; }
-# libweft, and the program in C whose threads share a bundle.
+# libweft, and the C program whose threads share a bundle.
 c_program() {
     local built=$CARGO_TARGET_DIR/$host/release case
     cargo +nightly build --release --locked -Zbuild-std --target "$host" -p weft-capi --lib
     ln -sf libweft_c.so "$built/libweft.so.0"
     gcc -std=c11 -D_DEFAULT_SOURCE -O1 -g -fsanitize=thread -I crates/weft-capi/include -c -o "$built/parallel.o" \
         crates/weft-capi/tests/c/parallel.c
-    # With the sanitiser of Rust's compiler: gcc's own has other functions.
+    # With the sanitiser of Rust's compiler, because gcc's has other functions.
     gcc -o "$built/parallel" "$built/parallel.o" -Wl,--export-dynamic -Wl,-rpath,"$built" -Wl,--whole-archive \
         "$(rustc +nightly --print sysroot)/lib/rustlib/$host/lib/librustc-nightly_rt.tsan.a" -Wl,--no-whole-archive \
         "$built/libweft.so.0" -lpthread -ldl -lm -lrt -lresolv

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# As root: runs a command that finds directories below closed ones (a clone below /root): reachable.sh USER DIR... -- COMMAND...
+# As root: runs a command as a user who cannot reach directories, such as a clone below /root: reachable.sh USER DIR... -- COMMAND...
 #
 # Where USER cannot pass a directory above a DIR, a mount namespace of the command's own covers it with an empty one, and binds
 # the DIRs, read-only, at their old places. Nothing is copied and no permission changes; the mounts go with the namespace.
-# Whatever fails here: nobody may remove anything below a bind mount, so this script removes nothing at all.
+# If anything fails here, nothing may be removed below a bind mount, so this script removes nothing at all.
 set -euo pipefail
 umask 022
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,7 @@ while [ "$1" != -- ]; do
 done
 shift
 
-# The first directory above a path that the user cannot pass; fails if there is none.
+# The first directory above a path that the user cannot enter; fails if there is none.
 closed_above() {
     local part at=
     while read -r -d / part; do
@@ -35,7 +35,7 @@ any_closed() {
     return 1
 }
 
-# First all are bound aside, then the closed directories are covered, then they are bound back.
+# First binds all directories aside, then covers the closed ones, then binds the directories back.
 open_the_way() {
     local aside=/mnt closed i
     mount -t tmpfs weft "$aside"
@@ -44,7 +44,7 @@ open_the_way() {
         mount --bind --options ro "${dirs[i]}" "$aside/$i"
     done
     for i in "${!dirs[@]}"; do
-        # Made again wherever a cover hides it; elsewhere it is there.
+        # Needed only where a cover hides it; elsewhere it exists.
         mkdir -p "${dirs[i]}"
         while closed=$(closed_above "${dirs[i]}"); do
             mount -t tmpfs --options mode=0755 weft "$closed"

@@ -26,7 +26,7 @@ esac
 apt() {
     DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" </dev/null
 }
-# The version apt would install of a package; fails if it has none.
+# The version of a package that apt would install; fails if it has none.
 candidate() {
     local version
     version=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
@@ -34,7 +34,7 @@ candidate() {
 }
 has() { command -v "$1" >/dev/null; }
 
-# Packages that must be there. (An empty compile also finds a compiler without the C library's headers.)
+# Required packages that are missing. (An empty compile also succeeds without the C library's headers.)
 system_packages() {
     has cc && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || echo gcc libc6-dev
     has make || echo make
@@ -51,7 +51,7 @@ system_packages() {
         has lmp || echo lammps
         compgen -G '/usr/lib/*/open-coarrays/openmpi/bin/OpenCoarrays-*-tests' >/dev/null || echo libcoarrays-openmpi-dev
         compgen -G '/usr/lib/*/scalapack/openmpi-tests' >/dev/null || echo scalapack-mpi-test
-        # Debian's Python, whatever others there are: its headers and pip's wheel are packages of their own.
+        # Debian's Python, even if there are others: its headers and pip's wheel are separate packages.
         /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
         /usr/bin/python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
     fi
@@ -64,7 +64,7 @@ system_packages() {
     has tshark || echo tshark
 }
 
-# The distribution's Rust, one line: "rustc cargo rustfmt clippy", each by its package name.
+# The distribution's Rust as one line: the package names of "rustc cargo rustfmt clippy".
 rust_packages() {
     local names version
     while read -r names; do
@@ -95,7 +95,7 @@ update() {
     updated=yes
 }
 
-# install PACKAGE...: as root installs, else says what to type and stops.
+# install PACKAGE...: installs as root; otherwise prints the command to type and stops.
 install() {
     if ! has apt-get; then
         die "missing here: $*. This machine has no apt-get; please install what these Debian packages hold."
@@ -105,7 +105,7 @@ install() {
     fi
     update
     say "setup: installs $*"
-    # --no-remove: never at the cost of something that is already there.
+    # --no-remove: never at the cost of an installed package.
     apt install -y --no-remove --no-install-recommends "$@" >/dev/null || die "setup: apt-get could not install $* (see above); an older Rust package in the way is yours to remove"
 }
 
@@ -134,7 +134,7 @@ if [ -n "$missing$rust" ]; then
     find_toolchain || die "setup: the Rust just installed is not found"
 fi
 
-# Below this line, what is wished for: where it cannot be had, a line says so, and the set-up goes on.
+# From here on, optional packages: if one is not available, a line says so, and the set-up goes on.
 if [ "$purpose" = test ]; then
     lints=$(missing_lints | xargs)
     if [ -n "$lints" ] && has rustup; then
@@ -143,7 +143,7 @@ if [ "$purpose" = test ]; then
         rustup -q component add $lints || true
     elif [ -n "$lints" ] && [ -z "$rust" ] && [ "$(id -u)" -eq 0 ] && names=$(rust_packages); then
         read -r rustc _ fmt clippy <<<"$names"
-        # Only beside the very Rust they belong to: never pulls in another one.
+        # Only for the very Rust that they belong to: never pulls in another one.
         if dpkg -s "$rustc" >/dev/null 2>&1; then
             for package in $([[ $lints != *rustfmt* ]] || echo "$fmt") $([[ $lints != *clippy* ]] || echo "$clippy"); do
                 candidate "$package" >/dev/null && install "$package"
@@ -153,7 +153,7 @@ if [ "$purpose" = test ]; then
     lints=$(missing_lints | xargs)
     [ -z "$lints" ] || say "setup: this toolchain has no $lints, and no package for it is known: those checks will be left out"
 fi
-# wish PACKAGE LOSS: installs it where it can be had, else says what is lost.
+# wish PACKAGE LOSS: installs it if it is available, otherwise prints what is lost.
 wish() {
     if [ "$(id -u)" -ne 0 ]; then
         say "setup: $1 is missing, $2 will be left out; to have it: sudo apt-get install -y $1"

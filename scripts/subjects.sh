@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Whether each new commit's subject has the form that CONTRIBUTING.md asks for: scripts/subjects.sh [REPOSITORY [COMMIT]]
+# Checks that each new commit's subject has the form that CONTRIBUTING.md asks for: scripts/subjects.sh [REPOSITORY [COMMIT]]
 #
-# Looks at the commits since COMMIT; those before it are left as they are, and so are merges. Without a repository (a source package),
-# or where the commit is not there (a shallow clone), it says that it looked at nothing.
+# Checks the commits since COMMIT, except merges. Without a repository (a source package), or without the commit (a shallow clone), it
+# prints that it checked nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-# ${#subject} counts characters then, not bytes.
+# Makes ${#subject} count characters, not bytes.
 export LC_ALL=C.UTF-8
 
 repository=${1-$root}
 since=${2-5c6fda627858f2db80f948e4b0617c3732de2f2c}
 longest=72
-# `area: imperative`; several areas with commas between.
+# `area: imperative`, with commas between several areas.
 form='^[a-z0-9./-]+(, [a-z0-9./-]+)*: ([a-z0-9][^ ]*)( .*[^.])?$'
-# Of the verbs: endings of no imperative, and the imperatives that end so all the same.
+# Endings that no imperative has, and imperatives with such endings.
 other='(ed|ing|[^s]s)$'
 imperative='^(embed|feed|need|seed|shed|speed|exceed|proceed|succeed|bring|ping|ring|string|bias|canvas|focus)$'
 
 git() { command git -C "$repository" "$@"; }
-# Not a repository further up, in which this is a folder.
+# Not a repository further up that contains this folder.
 if ! top=$(git rev-parse --show-toplevel 2>/dev/null) || [ "$top" != "$(cd "$repository" && pwd -P)" ]; then
     say "LEFT OUT: commit subjects: $repository is no git repository, so no commit was looked at"
     exit 0
@@ -28,7 +28,7 @@ if ! git merge-base --is-ancestor "$since" HEAD 2>/dev/null; then
     exit 0
 fi
 
-# fault SUBJECT: what is wrong with it, if anything.
+# fault SUBJECT: prints its fault, if it has one.
 fault() {
     if [ ${#1} -gt $longest ]; then
         echo "has ${#1} characters, at most $longest are allowed"

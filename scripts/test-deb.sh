@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# As root: makes the package, and installs, runs and removes it in a fresh Debian or Ubuntu of debootstrap's: scripts/test-deb.sh
-# Afterwards every file of that system must be what it was. Takes a minute or two and the network, so `make soak` runs it.
+# As root: builds the package, and installs, runs and removes it in a fresh Debian or Ubuntu from debootstrap: scripts/test-deb.sh.
+# Afterwards every file of that system must be as before. Takes a minute or two and the network, so `make soak` runs it.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ package=$(scripts/deb.sh | tail -n1)
 codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
 mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' "Codename: $codename" "Created-By: Packages" | head -n1)}
 system=$(mktemp -d "${TMPDIR:-/tmp}/weft-deb.XXXXXX")
-# What is mounted in it goes with the mount namespace of each command: it may be removed as it is.
+# Mounts inside it end with the mount namespace of each command, so it may be removed as it is.
 trap 'rm -rf "$system"' EXIT
 
 say "debootstrap of $codename ..."
@@ -26,7 +26,7 @@ debootstrap --variant=minbase "$codename" "$system" "$mirror" >"$system.log" 2>&
 }
 rm -f "$system.log"
 
-# Every file with its contents, but for dpkg's own books.
+# All files with their contents, except dpkg's own records.
 contents() {
     (cd "$system" && find . -xdev -not -path './var/lib/dpkg/*' -not -path './var/log/*' -not -path './tmp/*' \
         \( -type f -exec md5sum {} + -o -not -type f -printf '%y %p\n' \) | LC_ALL=C sort)

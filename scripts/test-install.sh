@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh"
 
-# What the command may weigh, as it is installed.
+# The largest size of the installed command.
 most=$((12 << 20))
 
 folder=$(mktemp -d)
@@ -65,7 +65,7 @@ if command -v man >/dev/null; then
 fi
 "$top/bin/weftd" --check --config "$top/share/doc/weft/weftd.toml" >/dev/null
 grep -q "^ExecStart=$PREFIX/bin/weftd " "$top/lib/systemd/system/weftd.service" || die "the unit starts another weftd"
-# The command alone, which is built as it is for the rest.
+# The command alone, in the same build as the rest.
 cargo install --locked --path crates/weft-cli --offline --root "$folder/alone" --quiet
 "$folder/alone/bin/weft" --version >/dev/null
 cargo uninstall --root "$folder/alone" --quiet weft-cli
@@ -78,7 +78,7 @@ left=$(cd "$folder" && find . ! -type d)
 left=$(cd "$top" && find . -mindepth 1 -type d | LC_ALL=C sort | tr '\n' ' ')
 [ "$left" = "./share ./share/doc ./share/doc/weft " ] || die "uninstall left folders, or took one with a file in it: $left"
 
-# Of folders, those that install made go and the others stay, empty or not.
+# The folders that install made are removed; the others stay, empty or not.
 rm -r "$top"
 scripts/install.sh install
 scripts/install.sh uninstall

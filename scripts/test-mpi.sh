@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs MPIs, programs that use them, and libfabric's own tools over weft: scripts/test-mpi.sh [STEP...]
 #
-# Without arguments it sets the machine up first and runs all steps. What it takes from PyPI lies below target/mpi, and is kept.
-# WEFT_TEST_FABRIC=tcp runs the MPI steps over another provider of libfabric, to tell whose fault something is.
+# Without arguments it sets the machine up first and runs all steps. Downloads from PyPI are kept below target/mpi. WEFT_TEST_FABRIC=tcp
+# runs the MPI steps over another libfabric provider, to find out whose fault a failure is.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -11,25 +11,25 @@ cd "$(dirname "$0")/.."
 . scripts/mpi-clients.sh
 exec </dev/null
 
-# The steps, in order. Those with two hosts are run in network namespaces, and need root.
+# The steps, in order. Those with two hosts run in network namespaces, and need root.
 steps=(info job job-two pingpong killed openmpi mpich onesided whole bench pingpong-two killed-two openmpi-two mpich-two onesided-two bench-two
     debian debian-two hpcc hpcc-two coarrays coarrays-two scalapack scalapack-two lammps lammps-two intel intel-two crowd
     openmpi-lossy mpich-lossy onesided-lossy debian-lossy hpcc-lossy coarrays-lossy scalapack-lossy lammps-lossy intel-lossy)
-# The parts of mpi4py's tests that are point to point or collective, and what these stand on.
+# The point-to-point and collective parts of mpi4py's tests, and the parts that these need.
 mpi4py_parts='test_(p2p|cco|request|status|util_pkl5)'
-# weft's suspicion time, and what a program may take to end after it, in ms.
+# weft's suspicion time, and how long a program may take to end after it, in ms.
 suspicion=3000 grace=2000
 
 logs=$mpi_dir/logs
 
 now_ms() { date +%s%3N; }
 
-# check NAME SECONDS COMMAND...: runs it with its output in a log; what fails or is late ends the script.
+# check NAME SECONDS COMMAND...: runs it with its output in a log. A failure, or exceeding the time, ends the script.
 check() {
     local name=$1 limit=$2 log=$logs/$1.log began status=0
     shift 2
     began=$(now_ms)
-    # Waited for, and not in the foreground: a signal to this script is then heard at once.
+    # In the background with `wait`, so that this script reacts to a signal at once.
     timeout --kill-after 5 "$limit" "$@" >"$log" 2>&1 &
     wait "$!" || status=$?
     [ "$status" -eq 0 ] || failed "$name" "ended with $status ($([ "$status" -ne 124 ] || echo "more than ")$((($(now_ms) - began) / 1000)) s)" "$@"
@@ -41,36 +41,36 @@ failed() {
     shift 2
     touch "$logs/$name.log"
     say "the end of $logs/$name.log:"
-    # Without what Open MPI was told to say of its choice.
+    # Without the lines that Open MPI prints about its choice.
     grep -av '/[mb]tl_ofi_component.c:' "$logs/$name.log" | tail -n 60 | sed 's/^/    | /' || true
     say "FAILED: $name: $reason"
     say "the command was: $(printf '%q ' "$@")"
     say "to repeat it: ${WEFT_TEST_FABRIC:+WEFT_TEST_FABRIC=$(printf %q "$fabric") }scripts/test-mpi.sh $step"
     exit 1
 }
-# expect NAME COUNT PATTERN: the log has it so often.
+# expect NAME COUNT PATTERN: checks that the log contains it so often.
 expect() {
     local found
-    # grep fails if there is none.
+    # grep fails if there is no match.
     found=$({ grep -aEo "$3" "$logs/$1.log" || true; } | wc -l)
     [ "$found" -eq "$2" ] || failed "$1" "\"$3\" is there $found times, not $2 times" "${command[@]}"
 }
 
-# mpi_runs openmpi|mpich one|two|lossy: the exchange and mpi4py's tests on 2 and 4 ranks, each seen to use the provider.
+# mpi_runs openmpi|mpich one|two|lossy: the exchange and mpi4py's tests on 2 and 4 ranks, each checked to use the provider.
 mpi_runs() {
     local mpi=$1 place=$2 ranks name local_way parts=$mpi4py_parts
     local python=$mpi_dir/$mpi/bin/python sources
     sources=$(mpi4py_sources)
     build_program exchange "$mpi"
     for ranks in 2 4; do
-        # The others take MPICH 45 s on a wire that loses.
+        # The other parts take MPICH 45 s on a lossy wire.
         [ "$place$ranks" != lossy4 ] || parts=test_p2p
-        # MPICH on two hosts also as it comes, with its own shared memory within each.
+        # MPICH on two hosts also runs with its defaults, which use its own shared memory within each host.
         for local_way in over-weft $([ "$mpi$place$ranks" != mpichtwo4 ] || echo own); do
             declare -n env=${mpi}_env
             local variables=("${env[@]}")
             [ "$mpi$local_way" != mpichover-weft ] || variables+=("$mpich_no_shortcut")
-            # Open MPI sees only on one host that there are more ranks than cores; without this it spins through its time slices.
+            # Only on one host does Open MPI see that there are more ranks than cores; without this it spins through its time slices.
             [ "$mpi" != openmpi ] || variables+=(OMPI_MCA_mpi_yield_when_idle=1)
             name=$mpi-$place-$ranks$([ "$local_way" = over-weft ] || echo -$local_way)
 
@@ -81,14 +81,15 @@ mpi_runs() {
 
             mpi_command "$mpi" "$place" "$ranks" "${variables[@]}" -- "$python" "$sources/test/main.py" --no-builddir -q -i "$parts"
             check "$name-mpi4py" 600 "${command[@]}"
-            # Not at a line's start: the ranks write at once, and a line's end comes by itself.
+            # Not only at the start of a line: the ranks write at once, and line ends come separately.
             expect "$name-mpi4py" "$ranks" 'Ran [0-9]{2,} tests in'
             expect "$name-mpi4py" "$ranks" 'OK'
             used_fabric "$mpi" "$ranks" "$name-mpi4py"
         done
     done
 }
-# used_fabric MPI RANKS NAME: the MPI says so itself. (With Open MPI's pml cm and MPICH's netmod ofi there is no other way, either.)
+# used_fabric MPI RANKS NAME: checks that the MPI reports the provider. (Open MPI's pml cm and MPICH's netmod ofi have no other path,
+# either.)
 used_fabric() {
     case "$1" in
         openmpi) expect "$3" "$2" "mtl:ofi:provider: $fabric\$" ;;
@@ -99,8 +100,8 @@ used_fabric() {
     esac
 }
 
-# onesided one|two|lossy: Open MPI reads, writes and changes memory of other ranks over btl/ofi, on 2 and 4 ranks. That it went so, `weft status`
-# says: what was written, read and changed at each rank by its peers.
+# onesided one|two|lossy: Open MPI reads, writes and changes memory of other ranks over btl/ofi, on 2 and 4 ranks. `weft status` must report
+# that peers have written, read and changed memory at each rank.
 onesided() {
     local place=$1 ranks name seen
     local variables=("${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=rdma "OMPI_MCA_btl=ofi,self")
@@ -108,15 +109,15 @@ onesided() {
     build_program onesided openmpi
     for ranks in 2 4; do
         name=onesided-$place-$ranks
-        # Those that are seen from rank 0's host.
+        # The ranks that are visible from rank 0's host.
         seen=$([ "$place" = one ] && echo "$ranks" || echo $((ranks / 2)))
         mpi_command openmpi "$place" "$ranks" "${variables[@]}" -- "$mpi_dir/openmpi/onesided" "exec $mpi_tests/looks.sh $looker $seen"
         check "$name" 120 "${command[@]}"
         expect "$name" 1 "^onesided: $ranks ranks: all as it should be$"
-        # Each has other numbers.
+        # The numbers differ between ranks.
         used_memory "$name" "$seen" '[0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{3,} atomic operations'
     done
-    # `whole` has these on one host.
+    # `whole` covers these on one host.
     [ "$place" != one ] || return 0
     looking openmpi 1
     name=onesided-$place-2-mpi4py
@@ -127,8 +128,8 @@ onesided() {
     used_memory "$name" 1 '[0-9]{2,} writes \(.*\), [0-9]{2,} reads \(.*\), [0-9]{2,} atomic operations'
 }
 
-# whole: all of mpi4py's tests on 2 ranks of Open MPI, one-sided ones over btl/ofi, files and new processes included. But for those of
-# failures (ULFM), which its pml cm does not have.
+# whole: all of mpi4py's tests on 2 ranks of Open MPI, with one-sided ones over btl/ofi, files and new processes. Except those of failures
+# (ULFM), which its pml cm does not support.
 whole() {
     local python=$mpi_dir/openmpi/bin/python variables=("${openmpi_env[@]}" OMPI_MCA_mpi_yield_when_idle=1)
     mpi_command openmpi one 2 "${variables[@]}" -- "$python" "$(mpi4py_sources)/test/main.py" --no-builddir -q -i 'test_(spawn|dynproc)'
@@ -142,7 +143,7 @@ whole() {
     used_fabric openmpi 2 whole-mpi4py
 }
 
-# pingpong one|two MODE: fi_pingpong over all its sizes (0 B to 6 MiB), contents checked.
+# pingpong one|two MODE: fi_pingpong over all its sizes (0 B to 6 MiB), with contents checked.
 pingpong() {
     local place=$1 name=pingpong-$1-$2
     local options=(-p "$fabric" -e rdm -m "$2" -c -I 50 -S all)
@@ -153,7 +154,7 @@ pingpong() {
     wait "$server" || failed "$name" "the server ended with $?" "${command[@]}"
     expect "$name" 46 '^[0-9.]+[kmg]? +50 +=50 '
 }
-# job one|two: a program of weft-job is started by each launcher, and finds out by which. One rank ends the others.
+# job one|two: each launcher starts a program of weft-job, which must recognise it. One rank ends the others.
 job() {
     local place=$1 mpi by ranks name status program=${CARGO_TARGET_DIR:-$root/target}/release/examples/ranks
     cargo build --release --locked -p weft-job --example ranks
@@ -173,7 +174,7 @@ job() {
         printf '  %-34s\n' "$name"
     done
 }
-# start_server one|two OPTION...: sets `server` to the process of the fi_pingpong that listens.
+# start_server one|two OPTION...: starts the listening fi_pingpong, and sets `server` to its process.
 start_server() {
     local place=$1
     shift
@@ -184,8 +185,8 @@ start_server() {
     sleep 0.5
 }
 
-# killed one|two: a server of fi_pingpong is killed while it plays; the client ends with an error in time, and nothing is left.
-# Both in namespaces, whose sockets are nobody else's.
+# killed one|two: a server of fi_pingpong is killed during the exchange. The client must exit with an error in time, and nothing may be
+# left. Both run in namespaces, whose sockets belong to nobody else.
 killed() {
     local place=$1 client began took status=0 host=1 left log=$logs/killed-$1.log
     local options=(-p "$fabric" -e rdm -I 1000000000 -S 64)
@@ -213,7 +214,7 @@ killed() {
     printf '  %-34s %7d ms  (ended with %d: %s)\n' "killed-$place" "$took" "$status" "$(tail -n1 "$log")"
 }
 
-# bench_rows NAME [hpcc] OPTION...: `weft bench mpi` measures each MPI over each transport, for a moment each; or hpcc.
+# bench_rows NAME [hpcc] OPTION...: `weft bench mpi` measures each MPI over each transport, or hpcc, for a moment each.
 bench_rows() {
     local name=$1 weft=${CARGO_TARGET_DIR:-$root/target}/release/weft rows=()
     shift
@@ -227,7 +228,7 @@ bench_two() {
     bench_rows bench-two --hosts
     bench_rows bench-two-hpcc hpcc --hosts
 }
-# bench_one: the same on one host. Its program sees what is not as it was sent.
+# bench_one: the same on one host. Its program must detect corrupted data.
 bench_one() {
     bench_rows bench
     bench_rows bench-hpcc hpcc
@@ -266,7 +267,7 @@ with_hosts() {
     "$@"
     hosts_down
 }
-# with_wire COMMAND...: the same through a wire that loses one frame of a hundred in each direction.
+# with_wire COMMAND...: the same through a wire that loses one frame in a hundred in each direction.
 with_wire() {
     local wire log=$logs/$step.log counts=$logs/$step.json
     build_looker
@@ -286,7 +287,7 @@ with_wire() {
     cat "$counts" >>"$log"
     expect "$step" 2 '"lost": [0-9]{2,}'
 }
-# Why a step cannot be run here, if so.
+# The reason why a step cannot run here, if there is one.
 obstacle() {
     if [[ $1 = *-two || $1 = *-lossy || $1 = killed ]] && [ "$(id -u)" -ne 0 ]; then
         echo "needs root, for network namespaces"
@@ -305,7 +306,7 @@ done
 find_toolchain || die "no Rust $(msrv) or newer here: run scripts/setup.sh --for mpi"
 start=$SECONDS
 mkdir -p "$logs"
-# Without the second, bash ends at a signal and leaves the namespaces.
+# Without the second trap, bash would exit at a signal and leave the namespaces.
 trap 'jobs -p | xargs -r kill 2>/dev/null || true; hosts_down' EXIT
 trap 'exit 143' TERM INT HUP
 shm_before=$(ls /dev/shm)

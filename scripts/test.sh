@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs everything that must hold, stage by stage, and stops at the first that fails: scripts/test.sh [STAGE...]
+# Runs all checks, stage by stage, and stops at the first failure: scripts/test.sh [STAGE...]
 # Without arguments it sets the machine up first and runs all stages. The last line is the sum of all test runs.
 set -euo pipefail
 umask 022
@@ -7,12 +7,12 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 exec </dev/null
 
-# The stages, in order: what each is for stands beside its command in run_stage.
+# The stages, in order. run_stage explains each beside its command.
 stages=(subjects fmt clippy doc limits licences build package test rare fuzz loom oldest ordinary)
-# These share nothing, and each leaves a core idle for long: those of them that are asked for run side by side. Only what fuzz does
-# is less when it gets less of a core: the others make way.
+# These share nothing, and each leaves a core idle for long, so those that are asked for run side by side. Only fuzz does less when it gets
+# less of a core, so the others run at low priority.
 beside=(rare fuzz loom oldest)
-# Shared with examples/tokio, a workspace of its own, which finds there what it would build the same way.
+# Shared with examples/tokio, a workspace of its own, which reuses identical builds there.
 target=${CARGO_TARGET_DIR:-$root/target}
 
 # Prints a command as it could be typed, then runs it.
@@ -23,7 +23,7 @@ run() {
     "$@"
 }
 
-# What is shipped, and the examples whose instructions are counted: the others are built with the tests, without LTO.
+# Builds what is shipped, and the examples whose instructions are counted. The other examples are built with the tests, without LTO.
 build_shipped() {
     local examples=(--example count_messages --example count_memory --example count_hosts --example count_rust)
     run cargo build --workspace --bins --lib "${examples[@]}" --release --locked
@@ -63,7 +63,7 @@ run_stage() {
             run scripts/programs.sh --workspace --profile tests --locked
             run cargo test --workspace --profile tests --locked --no-fail-fast --doc ;;
         rare) # the simulator's rows and what is sure to meet them all, with rare paths fired on purpose
-            # Of the whole workspace, so that cargo chooses the same features of what these stand on as for the other tests.
+            # Of the whole workspace, so that cargo chooses the same features of dependencies as for the other tests.
             run nice cargo test --workspace --features weft-sim/rare --profile tests --locked --test rare --test rows --test same_seed ;;
         fuzz) # every decoder, ten seconds of mutated input each
             run scripts/fuzz.sh 10 ;;
@@ -77,19 +77,19 @@ run_stage() {
     esac
 }
 
-# The cargo tool a stage needs and this toolchain may lack.
+# The cargo tool that a stage needs and this toolchain may lack.
 tool_of() {
     case "$1" in fmt | clippy) printf '%s\n' "$1" ;; esac
 }
 
-# The sum of what the test programs said, from their output.
+# The sum of all test results in the output of the test programs.
 sum() {
     awk '{ gsub(/\033\[[0-9;]*m/, "") }
          /^test result: / { for (i = 1; i < NF; i++) { if ($(i + 1) == "passed;") p += $i; if ($(i + 1) == "failed;") f += $i } }
          END { printf "%d passed, %d failed", p, f }' "$log"
 }
 
-# Whether this toolchain has what a stage needs; says so if not.
+# Whether this toolchain can run a stage; prints what is missing.
 can_run() {
     local tool
     tool=$(tool_of "$1")
@@ -100,17 +100,17 @@ can_run() {
     return 1
 }
 
-# Runs a stage. Its status and the time it took are in a file when it has ended.
+# Runs a stage. Its status and time are in a file when it has ended.
 one_stage() {
     local began=$SECONDS
-    # A subshell with its own -e: an `if` or `||` around a function would switch it off inside.
+    # A subshell with its own -e: an `if` or `||` around a function would disable it inside.
     set +e
     (set -e; run_stage "$1") 2>&1
     printf '%s %s\n' "$?" $((SECONDS - began)) >"$work/$1.end"
     set -e
 }
 
-# Says how a stage ended, and ends with it if it failed.
+# Prints how a stage ended, and exits if it failed.
 judge() {
     local status took
     read -r status took <"$work/$1.end"
@@ -122,7 +122,7 @@ judge() {
     say "stage $1: $took s"
 }
 
-# Runs stages at the same time. What each says is printed when all have ended.
+# Runs stages at the same time. The output of each is printed when all have ended.
 side_by_side() {
     local stage
     say "stages $* side by side: what they say comes when all have ended"
@@ -137,7 +137,7 @@ side_by_side() {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What runs in the background does not hear Ctrl-C.
+# Background processes do not get Ctrl-C.
 trap 'trap "" TERM; kill 0; exit 130' INT
 log=$work/log
 left_out=()
@@ -157,7 +157,7 @@ for stage in "$@"; do
 done
 for stage in "$@"; do
     if [ ${#together[@]} -gt 1 ] && [[ " ${beside[*]} " = *" $stage "* ]]; then
-        # All of them with the first, none with those that come later.
+        # All of them run with the first one, and none with the later ones.
         [ "$stage" != "${together[0]}" ] || side_by_side "${together[@]}"
         continue
     fi

@@ -1,10 +1,10 @@
--- Wireshark and tshark read packets of weft with this: wire version 3, as docs/design/wire.md has it.
+-- Lets Wireshark and tshark read packets of weft: wire version 3, as described in docs/design/wire.md.
 --
 --   tshark -X lua_script:contrib/wireshark/weft.lua -r FILE
 --
--- or, for good, a copy in the folder that "About Wireshark, Folders, Personal Lua Plugins" names. weft has no port of its own: a
--- datagram is taken for weft's if version, reserved flags and the CRC32C of its first packet hold. Without the checksum, by hand:
--- "Decode As ... WEFT".
+-- To install it, copy it to the folder that "About Wireshark, Folders, Personal Lua Plugins" names. weft has no port of its own: a datagram
+-- counts as weft's if the version, the reserved flags and the CRC32C of its first packet are right. To skip the check, choose "Decode As
+-- ... WEFT".
 
 local weft = Proto("weft", "weft packets between hosts")
 
@@ -84,7 +84,7 @@ local damaged = ProtoExpert.new("weft.damaged", "the checksum does not hold", ex
 local malformed = ProtoExpert.new("weft.malformed", "no frame of version 3", expert.group.MALFORMED, expert.severity.ERROR)
 weft.experts = { damaged, malformed }
 
--- CRC32C (RFC 3720), with what a byte does to it.
+-- CRC32C (RFC 3720), with a table of the effect of each byte.
 local bits = bit32 or bit
 local band, bxor, bnot, rshift = bits.band, bits.bxor, bits.bnot, bits.rshift
 local crc_table = {}
@@ -96,11 +96,11 @@ for byte = 0, 255 do
     crc_table[byte] = sum
 end
 
--- Whether two numbers have the same 32 bits, whatever their sign.
+-- Whether two numbers have the same 32 bits, regardless of sign.
 local function same(a, b) return a % 0x100000000 == b % 0x100000000 end
 
--- How long the packet at the beginning of these bytes is: the least length for which its checksum holds. Several packets that were
--- sent with one call are one datagram until the network card, or the kernel at the other end, cuts it. None if no length holds.
+-- The length of the packet at the beginning of these bytes: the smallest for which its checksum is right. Packets that were sent with one
+-- call stay one datagram until the network card, or the kernel at the other end, splits it. Returns nil if no length is right.
 local function packet_length(range)
     if range:len() < HEADER then return nil end
     local bytes, wanted, sum = range:raw(), range(0, 4):le_uint(), 0xffffffff
@@ -111,7 +111,7 @@ local function packet_length(range)
         if not covered and length >= HEADER and same(bnot(sum), wanted) then return length end
     end
     if not covered or not same(bnot(sum), wanted) then return nil end
-    -- It ends with the frame that goes on behind what is covered.
+    -- The packet ends with the frame that extends beyond the covered bytes.
     local last = HEADER
     while last <= covered do
         if last + 4 > range:len() then return nil end
@@ -129,7 +129,7 @@ end
 
 local terms = { { "features", 4 }, { "window", 4 }, { "ack_delay", 2 }, { "packet_most", 2 } }
 
--- What each frame's body begins with, and how long it is, or at least is.
+-- The first fields of each frame's body, and its length, or its least length.
 local bodies = {
     [1] = { least = 9, most = 65535, { "stream", 4 }, { "offset", 4 } },
     [2] = { least = 1, most = 128 },
@@ -151,7 +151,7 @@ local bodies = {
     [18] = { least = 4, most = 4, { "share", 4 } },
 }
 
--- Shows the frame at this place. Returns its name and where the next one begins; none if it is malformed.
+-- Shows the frame at this offset. Returns its name and the offset of the next one; nil if it is malformed.
 local function dissect_frame(range, at, tree)
     local left = range:len() - at
     local kind = range(at, 1):uint()
@@ -250,7 +250,7 @@ end
 
 weft:register_heuristic("udp", function(buffer, pinfo, tree)
     if not is_header(buffer) or packet_length(buffer()) == nil then return false end
-    -- What follows between these two is weft's even if it is damaged.
+    -- Later packets between these two are weft's even if they are damaged.
     pinfo.conversation = weft
     weft.dissector(buffer, pinfo, tree)
     return true
