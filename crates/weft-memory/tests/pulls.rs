@@ -377,7 +377,7 @@ fn a_peer_has_four_pulls_open_at_most() {
 
 /// Two peers: while the owner pulls a long write of one, it carries out the short ones of the other.
 #[test]
-fn a_long_pull_has_nobody_else_wait() {
+fn a_long_pull_does_not_hold_up_others() {
     let mut pair = Pair::new();
     let mut other = Pair { owner: pair.owner, initiator: Side::new(3), space: pair.space.clone(), region: pair.region };
     other.connect(NonZeroU32::new(8));

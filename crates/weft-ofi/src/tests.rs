@@ -227,7 +227,7 @@ fn directed(hints: &mut Hints) {
 }
 
 #[test]
-fn what_is_asked_for_is_given_back_and_what_there_is_not_is_no_data() {
+fn getinfo_returns_the_wishes_or_no_data() {
     let mut hints = Hints::none();
     hints.domain.threading = THREAD_DOMAIN;
     hints.domain.control_progress = PROGRESS_MANUAL;
@@ -433,7 +433,7 @@ fn messages_of_any_length_and_stored_ones_complete() {
 }
 
 #[test]
-fn whoever_waits_is_woken_and_a_wait_ends() {
+fn a_waiting_read_is_woken_or_times_out() {
     let client = Client::new(2, plain, false);
     let mut room = [0u8; 8];
     assert_eq!(client.receive(1, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
@@ -525,7 +525,7 @@ fn two_clients() -> [Client; 2] {
 
 /// A sender may sleep once it has read the completion of its send.
 #[test]
-fn what_has_completed_needs_no_more_calls_of_its_sender() {
+fn a_completed_send_needs_no_more_calls_of_its_sender() {
     for injects in [false, true] {
         let [a, b] = two_clients();
         let mut room = [0; 4];
@@ -696,7 +696,7 @@ fn a_forked_child_is_refused() {
 }
 
 #[test]
-fn calls_that_there_are_not_say_so() {
+fn calls_that_do_not_exist_return_an_error() {
     let client = Client::new(1, plain, false);
     let ep = client.eps[0];
     // SAFETY: they look at no argument.

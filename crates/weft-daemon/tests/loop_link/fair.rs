@@ -75,7 +75,7 @@ fn weights_are_shares() {
 }
 
 #[test]
-fn who_sends_little_waits_for_one_visit_to_each_of_the_others() {
+fn a_light_sender_waits_for_one_visit_to_each_of_the_others() {
     let mut world = World::new(Settings::default());
     let all = senders(&mut world, &[1; 30]);
     let ((program, endpoint), bulk) = (all[0], &all[1..]);

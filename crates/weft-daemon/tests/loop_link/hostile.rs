@@ -40,7 +40,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_program_writes_its_neighbours_messages_come(stores in proptest::collection::vec(wild(), 1..60)) {
+    fn a_program_that_writes_anything_does_not_harm_its_neighbours(stores in proptest::collection::vec(wild(), 1..60)) {
         let (mut world, a, b) = pair();
         let wild = world.attach(1001);
         let endpoint = world.endpoint_with(wild, 3, SMALL).expect("an endpoint");
@@ -83,7 +83,7 @@ proptest! {
 
 /// A program that speaks the format correctly, but sends what it has no right to send.
 #[test]
-fn what_is_not_a_programs_to_say_breaks_it_off() {
+fn a_program_that_sends_what_it_may_not_is_cut_off() {
     let open = |source: u32| {
         let args = [source, 0, 8, 0, 0];
         let head = Head { args: 5, ..Head::new(Kind::Open) };

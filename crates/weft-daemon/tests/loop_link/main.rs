@@ -267,7 +267,7 @@ fn calls_of_programs_that_are_not_back_yet_wait() {
 }
 
 #[test]
-fn what_comes_for_an_endpoint_before_its_program_hears_that_it_is_made_again_is_not_lost() {
+fn messages_that_come_before_a_program_learns_of_its_new_endpoint_are_not_lost() {
     let mut world = World::new(Settings::default());
     let (a, b) = (world.attach(1000), world.attach(1000));
     let x = world.endpoint(a, 7);
@@ -456,7 +456,7 @@ fn full() -> (World, Raw, usize, [weft_core::Endpoint; 2]) {
 }
 
 #[test]
-fn all_that_is_to_be_said_is_said_when_the_first_line_is_forgotten_by_that() {
+fn all_owed_words_are_told_even_if_telling_one_forgets_its_line() {
     let (mut world, mut raw, a, senders) = full();
     // Both sides end a line at once. The other line is ended only by its sender.
     raw.say(1, Said::Closed { reason: Reason::Closed, touched: Place(0) });
@@ -490,7 +490,7 @@ fn a_bell_that_tells_of_room_alone_is_work() {
 }
 
 #[test]
-fn who_leaves_a_line_that_was_refused_sends_nothing_by_it_when_there_is_room() {
+fn a_sender_that_leaves_a_refused_line_sends_nothing_on_it_later() {
     let (mut world, raw, a, _) = full();
     let sessions: Vec<_> = world.programs[a].core.state().sessions().map(|(session, _)| session).collect();
     let program = &mut world.programs[a];

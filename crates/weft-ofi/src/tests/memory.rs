@@ -478,7 +478,7 @@ fn words_are_changed_fetched_and_compared() {
 }
 
 #[test]
-fn what_is_said_of_atomic_operations_holds() {
+fn queries_about_atomic_operations_are_true() {
     let client = Client::new(2, memory, false);
     let shared = Shared::new(2);
     let mr = registered(&client, &shared, ALL, 1);

@@ -166,7 +166,7 @@ fn send(client: &Client, there: u64, order: usize) {
 }
 
 #[test]
-fn who_waits_by_a_descriptor_or_a_condition_is_woken_by_what_comes() {
+fn a_client_that_waits_by_descriptor_or_condition_is_woken_by_arrivals() {
     for kind in [WAIT_FD, WAIT_MUTEX_COND] {
         for (change, registers) in
             [(plain_messages as fn(&mut Hints), false), (automatic, false), (one_sided, true), (serialised, true)]
@@ -199,7 +199,7 @@ fn who_waits_by_a_descriptor_or_a_condition_is_woken_by_what_comes() {
 }
 
 #[test]
-fn who_waits_is_woken_by_a_signal() {
+fn a_waiting_client_is_woken_by_a_signal() {
     for kind in [WAIT_FD, WAIT_MUTEX_COND] {
         for change in [plain_messages as fn(&mut Hints), automatic] {
             let (waiter, object) = Client::with_waits(change, kind);
@@ -229,7 +229,7 @@ fn write_there(client: &Client, there: u64, order: usize) {
 }
 
 #[test]
-fn who_waits_for_a_counter_is_woken_when_it_counts() {
+fn a_client_that_waits_for_a_counter_is_woken_when_it_counts() {
     for kind in [WAIT_FD, WAIT_MUTEX_COND] {
         let waiter = Client::unacquainted(one_sided);
         let (domain, mut cntr, mut mr) = (waiter.domain, null_mut(), null_mut());
@@ -289,7 +289,7 @@ const OWN_CALLS: [fn(&Client, *mut FidCntr); 4] = [
 ];
 
 #[test]
-fn who_waits_is_woken_by_what_another_thread_of_the_client_does() {
+fn a_waiting_client_is_woken_by_calls_of_its_other_thread() {
     for kind in [WAIT_FD, WAIT_MUTEX_COND] {
         for change in [plain_messages as fn(&mut Hints), automatic] {
             for (which, call) in OWN_CALLS.into_iter().enumerate() {
@@ -412,7 +412,7 @@ fn a_client_that_has_a_mutex_may_open_and_close_others_and_write_events() {
 }
 
 #[test]
-fn an_event_wakes_who_waits_by_a_condition() {
+fn an_event_wakes_a_client_that_waits_by_a_condition() {
     let client = Client::with(0, plain_messages, false);
     let mut attr = EqAttr { size: 4, flags: WRITE, wait_obj: WAIT_MUTEX_COND };
     let mut eq = null_mut();

@@ -72,7 +72,7 @@ fn a_daemon_that_serves_has_a_filter_of_system_calls_unless_it_is_switched_off()
 }
 
 #[test]
-fn a_user_that_there_is_not_is_named() {
+fn an_unknown_user_is_named() {
     let folder = Folder::new();
     let said = complaint(weftd(&folder, "user = \"no-such-user\"\n"));
     assert!(said.contains("user: there is no user \"no-such-user\""), "{said}");

@@ -66,7 +66,7 @@ fn the_manager_is_told_at_a_socket_without_a_file() {
 }
 
 #[test]
-fn what_was_passed_and_is_no_such_socket_is_named() {
+fn a_passed_descriptor_of_the_wrong_kind_is_named() {
     let folder = Folder::new();
     let stream = with_passed(&folder, listener(&folder.at("stream"), SocketType::STREAM), 1);
     let file = std::fs::File::open(folder.at("weftd.toml")).expect("written");
