@@ -26,8 +26,7 @@ use weft_wire::{EndpointId, Key};
 /// The smallest rings and areas.
 const SMALL: Sizes = Sizes { ring_order: 4, area_pages: 33 };
 
-/// Bytes of each file: of the two programs that talk, with room for 3,000 endpoints, and of the one with idle endpoints, with room for
-/// 120,000.
+/// Bytes of the files: room for 3,000 endpoints in those of the two programs that talk, and for 120,000 in that of the idle ones.
 const FILE: usize = 1 << 30;
 const MANY: usize = 32 << 30;
 
