@@ -39,10 +39,11 @@ use machine::Machine;
 use plan::{Extent, Group, System};
 use results::Results;
 use runner::{Pace, Runner};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use peer::run as run_peer;
+pub use talk::lines_of;
 pub use words::explain;
 
 /// Rounds, and the time of each run: by default, and for `--quick`.
@@ -167,13 +168,9 @@ pub struct Report {
 }
 
 impl Report {
-    fn document(&self) -> Document {
+    /// As `--json` has it.
+    pub fn document(&self) -> Document {
         Document::of(&self.machine, json::Between::Local, &self.results, &self.goals)
-    }
-
-    /// Draws it as a page. Returns the page's path.
-    pub fn write_page(&self, path: &Path) -> Result<PathBuf, Error> {
-        report::write(path, &[self.document()])
     }
 }
 

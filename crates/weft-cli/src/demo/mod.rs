@@ -68,7 +68,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     print_line(bench::explain(&measured))?;
     print_line("\nThe figures themselves: weft bench local")?;
     if let Some(path) = &options.report {
-        print_line(format!("As pictures, for a browser: {}", measured.write_page(path)?.display()))?;
+        print_line(format!(
+            "As pictures, for a browser: {}",
+            bench::report::write_demo(path, &[], Some(measured.document()))?.display()
+        ))?;
     }
     Ok(())
 }

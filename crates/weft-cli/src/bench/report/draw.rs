@@ -11,8 +11,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// Coordinates are integers, on a finer grid than the displayed size.
-const FINE: i32 = 2;
+/// Places of a picture are whole numbers: they are finer than the size at which it is shown.
+pub(super) const FINE: i32 = 2;
 
 /// Colours in the pictures; the page replaces them in dark mode.
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -21,8 +21,8 @@ pub const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 /// Room for the names of curves, to their right.
 const NAMES: i32 = 150;
 
-type Failed = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Failed = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// What a line or a mark shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +30,19 @@ pub enum Who {
     Family(Family),
     /// weft's slow tail.
     Tail,
+    /// Another figure of weft, beside one of it.
+    Another,
 }
 
 impl Who {
-    /// Its colours in light and in dark mode.
+    pub const WEFT: Who = Who::Family(Family::Weft);
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Who> {
+        Family::ALL.into_iter().map(Who::Family).chain([Who::Tail, Who::Another])
+    }
+
+    /// Its colour by day and in the dark.
     pub fn colours(self) -> (RGBColor, &'static str) {
         match self {
             Who::Family(Family::Weft) => (RGBColor(0x1f, 0x4e, 0x8c), "#7db3ff"),
@@ -41,6 +50,7 @@ impl Who {
             Who::Family(Family::Kernel) => (RGBColor(0xb3, 0x47, 0x1d), "#ff9a66"),
             Who::Family(Family::Ucx) => (RGBColor(0x23, 0x7a, 0x4b), "#6fd39b"),
             Who::Tail => (RGBColor(0x4f, 0x74, 0xa8), "#7f9fce"),
+            Who::Another => (RGBColor(0x7a, 0x3e, 0x8e), "#d09be0"),
         }
     }
 
@@ -57,6 +67,7 @@ impl Who {
             Who::Family(Family::Kernel) => (24, 8),
             Who::Family(Family::Ucx) => (6, 6),
             Who::Tail => (3, 8),
+            Who::Another => (10, 6),
         }
     }
 }
@@ -101,6 +112,8 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sizes {
     Bytes,
+    /// Bytes of no message.
+    Moved,
     Particles,
 }
 
@@ -108,13 +121,14 @@ impl Sizes {
     fn axis(self) -> &'static str {
         match self {
             Sizes::Bytes => "size of a message (B: bytes, KiB: 1024 bytes), logarithmic",
+            Sizes::Moved => "bytes moved (B: bytes, KiB: 1024 bytes), logarithmic",
             Sizes::Particles => "particles, logarithmic",
         }
     }
 
     fn told(self, size: usize) -> String {
         match self {
-            Sizes::Bytes => bytes(size),
+            Sizes::Bytes | Sizes::Moved => bytes(size),
             Sizes::Particles => size.to_string(),
         }
     }
@@ -122,23 +136,31 @@ impl Sizes {
 
 impl Frame<'_> {
     fn svg(&self, draw: impl FnOnce(&Area) -> Result<(), Failed>) -> Result<String, Error> {
-        let mut svg = String::new();
-        {
-            let size = (self.width * FINE as u32, self.height * FINE as u32);
-            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            draw(&area).and_then(|()| area.present()).map_err(|e| Error::Usage {
-                cause: format!("the picture `{}` cannot be drawn: {e}", self.name.title),
-                way_out: "Report this with the JSON file".to_owned(),
-            })?;
-        }
-        let Name { letter, title } = self.name;
-        let label =
-            format!("<svg role=\"img\" aria-label=\"{}\" ", super::page::escaped(format!("{title} {letter}").trim()));
-        Ok(svg.replacen("<svg ", &label, 1))
+        svg(self.name, (self.width, self.height), draw)
     }
 }
 
-/// A range that contains all values, extended to whole powers of ten, but by no more than a third of one.
+/// A picture of this width and height.
+pub(super) fn svg(
+    Name { letter, title }: Name,
+    (width, height): (u32, u32),
+    draw: impl FnOnce(&Area) -> Result<(), Failed>,
+) -> Result<String, Error> {
+    let mut svg = String::new();
+    {
+        let size = (width * FINE as u32, height * FINE as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&area).and_then(|()| area.present()).map_err(|e| Error::Usage {
+            cause: format!("the picture `{title}` cannot be drawn: {e}"),
+            way_out: "Report this with the JSON file".to_owned(),
+        })?;
+    }
+    let label =
+        format!("<svg role=\"img\" aria-label=\"{}\" ", super::page::escaped(format!("{title} {letter}").trim()));
+    Ok(svg.replacen("<svg ", &label, 1))
+}
+
+/// The range that holds all values, to whole powers of ten, but no more than a third of one beyond them.
 pub fn range_of(values: impl IntoIterator<Item = f64>) -> Option<Range<f64>> {
     let logs = values.into_iter().filter(|value| *value > 0.0).map(f64::log10);
     let range = logs.fold(None, |range: Option<Range<f64>>, log| match range {
@@ -185,7 +207,7 @@ fn logarithmic(range: &Range<f64>) -> Axis {
     Axis { range: range.clone(), marks: marks(range) }
 }
 
-fn text(size: i32, colour: RGBColor, at: HPos) -> TextStyle<'static> {
+pub(super) fn text(size: i32, colour: RGBColor, at: HPos) -> TextStyle<'static> {
     let font = ("sans-serif", f64::from(size * FINE) * 1.24).into_font();
     font.color(&colour).pos(Pos::new(at, VPos::Center))
 }
@@ -306,6 +328,7 @@ fn mark(area: &Area, who: Who, (x, y): (i32, i32)) -> Result<(), Failed> {
         Who::Family(Family::Kernel) => area.draw(&TriangleMarker::new((x, y), 5 * FINE, style)),
         Who::Family(Family::Ucx) => area.draw(&Circle::new((x, y), 4 * FINE, ShapeStyle { filled: false, ..style })),
         Who::Tail => area.draw(&Circle::new((x, y), 2 * FINE, style)),
+        Who::Another => area.draw(&TriangleMarker::new((x, y), 5 * FINE, style)),
     }
 }
 

@@ -3,17 +3,21 @@
 mod draw;
 mod mpi;
 mod page;
+mod sketch;
 
 use super::json::{Document, Family};
 use super::markdown;
 use super::results::Metric;
 use crate::error::Error;
 use crate::output::{print, print_line};
-use draw::{Curve, Dot, Frame, Name, Sizes, Who};
+use draw::{Dot, Frame, Name, Sizes};
 use page::Page;
 use std::path::{Path, PathBuf};
 
-/// Text after the options in `--help`.
+pub use draw::{Curve, Who};
+pub use sketch::{Shape, Side, Sketch};
+
+/// What is said at the end of `--help`.
 const HELP: &str = "\
 The benchmarks write the files with `--json FILE`. Of the systems of one kind (the \
 kernel's pipes and sockets; UCX's interfaces; the limit programs), the page shows the best one at each size. UCX with receivers that \
@@ -58,9 +62,42 @@ pub fn run(options: &Options) -> Result<(), Error> {
     print_line(written.display().to_string())
 }
 
-/// Writes the page of one or two measurements. Returns its path.
-pub fn write(path: &Path, documents: &[Document]) -> Result<PathBuf, Error> {
-    write_page(path, page(documents)?)
+/// A part of a page that shows what was no measurement of messages.
+#[derive(Clone, Debug)]
+pub struct Section {
+    pub title: &'static str,
+    /// What the picture means, for who sees the like for the first time.
+    pub words: String,
+    pub picture: String,
+    /// The table beneath, if it has columns. Those without a head have words.
+    pub heads: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Writes a page of such sections, and of a measurement if there is one. Returns where it is.
+pub fn write_demo(path: &Path, sections: &[Section], measured: Option<Document>) -> Result<PathBuf, Error> {
+    let mut page = Page::titled("weft: a demonstration", "");
+    for Section { title, words, picture, heads, rows } in sections {
+        let table = if heads.is_empty() { String::new() } else { page::table(heads, rows) };
+        page.figure((title, words), vec![picture.clone()], table);
+    }
+    if let Some(document) = measured {
+        let documents = [document];
+        page.headline("What messages cost");
+        page.measured(&documents);
+        add_figures(&mut page, &documents)?;
+    }
+    write_page(path, page)
+}
+
+/// Draws times by size.
+pub fn times_by_size(title: &str, curves: &[Curve]) -> Result<String, Error> {
+    let values = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.1));
+    let range = draw::range_of(values).unwrap_or(0.0..1.0);
+    let name = Name { letter: "", title };
+    let metric = Metric::Rtt;
+    let frame = Frame { name, metric, values: "time, logarithmic", width: 820, height: 360, sizes: Sizes::Moved };
+    draw::curves(&frame, curves, range)
 }
 
 fn write_page(path: &Path, page: Page) -> Result<PathBuf, Error> {
@@ -136,7 +173,12 @@ const LOGP_WORDS: &str = "o_s and o_r: how long sender and receiver are busy wit
 
 fn page(documents: &[Document]) -> Result<Page, Error> {
     let mut page = Page::new(documents);
-    mpi::add(&mut page, documents)?;
+    add_figures(&mut page, documents)?;
+    Ok(page)
+}
+
+fn add_figures(page: &mut Page, documents: &[Document]) -> Result<(), Error> {
+    mpi::add(page, documents)?;
     for by_size in &BY_SIZE {
         page.figure(
             (by_size.title, by_size.words),
@@ -147,7 +189,7 @@ fn page(documents: &[Document]) -> Result<Page, Error> {
     let (rate, parameters) = (rates(documents)?, logp(documents)?);
     page.figure(("One way, messages of 16 B per second", RATE_WORDS), rate, page::rates(documents));
     page.figure(("LogP: where the time of a message goes", LOGP_WORDS), parameters, page::logp(documents, &LOGP));
-    Ok(page)
+    Ok(())
 }
 
 /// The size of pictures: two side by side have less room.

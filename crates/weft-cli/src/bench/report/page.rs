@@ -52,12 +52,25 @@ impl Page {
     pub fn new(documents: &[Document]) -> Page {
         // Two pictures beside each other need the longer side of a sheet.
         let sheet = if documents.len() > 1 { "@media print { @page { size: landscape; } }" } else { "" };
-        let mut html = format!(
+        let mut page = Page::titled("weft: what messages cost", sheet);
+        page.measured(documents);
+        page
+    }
+
+    /// With its title alone, and more rules for a sheet of paper.
+    pub fn titled(title: &str, sheet: &str) -> Page {
+        let html = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>weft: what messages cost</title>\n\
-             <style>{STYLE}{}{PRINT}{sheet}</style>\n</head>\n<body>\n<h1>weft: what messages cost</h1>\n",
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+             <style>{STYLE}{}{PRINT}{sheet}</style>\n</head>\n<body>\n<h1>{title}</h1>\n",
             by_night()
         );
+        Page { html, rest: String::new(), pictures: Vec::new() }
+    }
+
+    /// Adds what was measured, where and when; and at the end all figures.
+    pub fn measured(&mut self, documents: &[Document]) {
+        let html = &mut self.html;
         for (at, document) in documents.iter().enumerate() {
             let letter = if documents.len() > 1 { format!("<b>{}</b>: ", LETTERS[at % 2]) } else { String::new() };
             let _ = writeln!(html, "<p>{letter}{}</p>", machine(document));
@@ -74,7 +87,12 @@ impl Page {
         for what in documents.iter().flat_map(|document| &document.left_out) {
             let _ = writeln!(html, "<p class=\"faint\">left out: {}</p>", escaped(what));
         }
-        Page { html, rest: everything(documents), pictures: Vec::new() }
+        self.rest.push_str(&everything(documents));
+    }
+
+    /// Words above the sections that follow.
+    pub fn headline(&mut self, words: &str) {
+        let _ = writeln!(self.html, "<h1>{}</h1>", escaped(words));
     }
 
     /// Adds a picture, or two side by side, with an explanation above and the table below.
@@ -115,8 +133,7 @@ fn others(documents: &[Document]) -> &'static str {
 /// The pictures' colours in dark mode. The pictures have them as attributes, which CSS rules override.
 fn by_night() -> String {
     let hex = |RGBColor(r, g, b)| format!("#{r:02X}{g:02X}{b:02X}");
-    let all = Family::ALL.into_iter().map(Who::Family).chain([Who::Tail]).map(Who::colours);
-    let colours = all.chain([(INK, "#e4e4e4"), (GRID, "#3c3c3c")]);
+    let colours = Who::all().map(Who::colours).chain([(INK, "#e4e4e4"), (GRID, "#3c3c3c")]);
     let rules: String = colours
         .map(|(day, night)| {
             let day = hex(day);
@@ -180,6 +197,13 @@ impl Table {
     fn finish(self) -> String {
         self.html + "</tbody>\n</table>\n"
     }
+}
+
+/// A table of these rows.
+pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new(heads);
+    rows.iter().for_each(|row| table.row(row.iter().cloned()));
+    table.finish()
 }
 
 /// A median, its slow tail and n, or blanks.
