@@ -43,7 +43,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Counts words in several processes, then shows what messages cost.
+    /// Counts words in several processes, puts, a job in C, and what messages cost.
     Demo(demo::Options),
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]
@@ -77,7 +77,10 @@ enum What {
     /// A worker of `weft demo`; the master starts it.
     #[command(hide = true)]
     DemoWorker,
-    /// A command on a host of `weft wire`; the wire starts it.
+    /// The process whose memory `weft demo` writes; the demo starts it.
+    #[command(hide = true)]
+    DemoOwner,
+    /// A command in a host of `weft wire`; the wire starts it.
     #[command(hide = true)]
     WireHost(wire::HostOptions),
     /// A process of `weft run`, before it becomes the program.
@@ -163,6 +166,7 @@ fn run(what: What) -> Result<(), Error> {
         What::Man(options) => manual::run_man(Command::command(), &options),
         What::Completions(options) => manual::run_completions(Command::command(), &options),
         What::DemoWorker => demo::run_worker(),
+        What::DemoOwner => demo::run_owner(),
         What::WireHost(options) => wire::run_host(&options),
         What::RunRank(options) => run::run_rank(&options),
         What::RunKeeper => run::run_keeper(),

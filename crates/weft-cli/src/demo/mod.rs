@@ -1,16 +1,21 @@
-//! `weft demo`: several processes count words over Active Messages, then the machine tells what messages cost on it.
+//! `weft demo`: one thing of each capability. Several processes count words over Active Messages, one writes into the memory of another; then the machine tells what messages cost on it.
 
 mod count;
 mod master;
+mod owner;
+mod put;
 mod text;
 mod words;
 mod worker;
 
 use crate::bench;
+use crate::bench::daemon::Folder;
 use crate::error::Error;
+use crate::interrupt::{self, Interrupt};
 use crate::output::print_line;
 use std::path::PathBuf;
 
+pub use owner::run as run_owner;
 pub use worker::run as run_worker;
 
 /// How the master's name and key reach the workers.
@@ -33,6 +38,17 @@ mod worker_op {
 /// Bytes of a part of a worker's counts.
 const PART_MOST: usize = weft::MAX_PAYLOAD;
 
+/// A part of the demonstration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Part {
+    /// Words, counted in several processes over Active Messages.
+    Words,
+    /// A put into the memory of another process.
+    Put,
+    /// What messages cost: half a minute.
+    Costs,
+}
+
 /// What can be asked of `weft demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -49,29 +65,61 @@ pub struct Options {
     /// Kills one worker in the middle; for tests.
     #[arg(long, hide = true)]
     kill_one: bool,
-    /// Only counts words, without the measurement.
-    #[arg(long)]
+    /// Only these parts.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Only counts words, as `--only words`.
+    #[arg(long, conflicts_with = "only")]
     no_bench: bool,
-    /// Draws the measurement, too: one HTML file for a browser.
+    /// Draws what was shown, too: one HTML file for a browser.
     #[arg(long, value_name = "FILE", conflicts_with = "no_bench")]
     report: Option<PathBuf>,
 }
 
-/// Counts words, and measures.
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        match self.no_bench {
+            true => part == Part::Words,
+            false => self.only.is_empty() || self.only.contains(&part),
+        }
+    }
+}
+
+/// Shows all parts, and draws them. The first one that fails ends it; what cannot be shown for want of a program is left out.
 pub fn run(options: &Options) -> Result<(), Error> {
-    words::run(options)?;
-    if options.no_bench {
-        return Ok(());
+    if options.wants(Part::Words) {
+        words::run(options)?;
     }
-    print_line("\nNow what messages cost on this machine (half a minute) ...\n")?;
-    let measured = bench::measure_quickly()?;
-    print_line(bench::explain(&measured))?;
-    print_line("\nThe figures themselves: weft bench local")?;
-    if let Some(path) = &options.report {
-        print_line(format!(
-            "As pictures, for a browser: {}",
-            bench::report::write_demo(path, &[], Some(measured.document()))?.display()
-        ))?;
+    let mut sections = Vec::new();
+    if options.wants(Part::Put) {
+        sections = show(options)?;
     }
-    Ok(())
+    let mut measured = None;
+    if options.wants(Part::Costs) {
+        print_line("\nNow what messages cost on this machine (half a minute) ...\n")?;
+        let report = bench::measure_quickly()?;
+        print_line(bench::explain(&report))?;
+        print_line("\nThe figures themselves: weft bench local")?;
+        measured = Some(report.document());
+    }
+    let Some(path) = &options.report else { return Ok(()) };
+    print_line(format!(
+        "As pictures, for a browser: {}",
+        bench::report::write_demo(path, &sections, measured)?.display()
+    ))
+}
+
+/// Shows the parts that leave something behind if they are not ended in order. Returns what is drawn of them.
+fn show(options: &Options) -> Result<Vec<bench::report::Section>, Error> {
+    let folder = Folder::ours();
+    let interrupt = Interrupt::watch(move || Folder::remove(&folder))?;
+    let mut sections = Vec::new();
+    if options.wants(Part::Put) {
+        sections.extend(put::run()?);
+        interrupt.check()?;
+    }
+    interrupt.check()?;
+    // From now on the kernel ends this process at once again: there is nothing to put away.
+    interrupt::hear_again()?;
+    Ok(sections)
 }
