@@ -1,6 +1,8 @@
-//! `weft demo`: one thing of each capability. Several processes count words over Active Messages, one writes into the memory of another; then the machine tells what messages cost on it.
+//! `weft demo`: one thing of each capability. Several processes count words over Active Messages, one writes into the memory of another, a
+//! job in C runs; then the machine tells what messages cost on it.
 
 mod count;
+mod job;
 mod master;
 mod owner;
 mod put;
@@ -45,6 +47,8 @@ pub enum Part {
     Words,
     /// A put into the memory of another process.
     Put,
+    /// A job in C. Needs a C compiler and libweft.
+    Job,
     /// What messages cost: half a minute.
     Costs,
 }
@@ -91,7 +95,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         words::run(options)?;
     }
     let mut sections = Vec::new();
-    if options.wants(Part::Put) {
+    if [Part::Put, Part::Job].into_iter().any(|part| options.wants(part)) {
         sections = show(options)?;
     }
     let mut measured = None;
@@ -117,6 +121,9 @@ fn show(options: &Options) -> Result<Vec<bench::report::Section>, Error> {
     if options.wants(Part::Put) {
         sections.extend(put::run()?);
         interrupt.check()?;
+    }
+    if options.wants(Part::Job) {
+        sections.extend(job::run(&interrupt)?);
     }
     interrupt.check()?;
     // From now on the kernel ends this process at once again: there is nothing to put away.
