@@ -1,7 +1,8 @@
 //! `weft demo`: one thing of each capability. Several processes count words over Active Messages, one writes into the memory of another, a
-//! job in C runs; then the machine tells what messages cost on it.
+//! job in C runs, weftd serves more endpoints than it has frames; then the machine tells what messages cost on it.
 
 mod count;
+mod frames;
 mod job;
 mod master;
 mod owner;
@@ -49,6 +50,8 @@ pub enum Part {
     Put,
     /// A job in C. Needs a C compiler and libweft.
     Job,
+    /// More endpoints than frames. Needs weftd beside weft.
+    Frames,
     /// What messages cost: half a minute.
     Costs,
 }
@@ -95,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         words::run(options)?;
     }
     let mut sections = Vec::new();
-    if [Part::Put, Part::Job].into_iter().any(|part| options.wants(part)) {
+    if [Part::Put, Part::Job, Part::Frames].into_iter().any(|part| options.wants(part)) {
         sections = show(options)?;
     }
     let mut measured = None;
@@ -124,6 +127,9 @@ fn show(options: &Options) -> Result<Vec<bench::report::Section>, Error> {
     }
     if options.wants(Part::Job) {
         sections.extend(job::run(&interrupt)?);
+    }
+    if options.wants(Part::Frames) {
+        sections.extend(frames::run(&interrupt)?);
     }
     interrupt.check()?;
     // From now on the kernel ends this process at once again: there is nothing to put away.

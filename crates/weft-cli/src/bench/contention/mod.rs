@@ -8,7 +8,7 @@ mod real;
 mod results;
 mod table;
 
-pub use real::{contents, play, ContentionJob, Order, Returns, Seen};
+pub use real::{contents, play, show, ContentionJob, Order, RealRow, Returns, Seen};
 
 use super::daemon::Folder;
 use super::json;

@@ -176,7 +176,7 @@ mod tests {
     fn each_promise_that_is_broken_is_told() {
         let good = (
             Seen { sent: 10, came: 10, ..Seen::default() },
-            Look { at: Instant::now(), frames_used: 8, remapped: 0, refused: 0, paused: 0, violations: 0 },
+            Look { at: Instant::now(), frames_used: 8, remapped: 0, evicted: 0, refused: 0, paused: 0, violations: 0 },
         );
         let judged = |change: fn(&mut Seen, &mut Look)| {
             let (mut seen, mut look) = good.clone();

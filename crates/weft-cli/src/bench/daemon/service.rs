@@ -35,7 +35,9 @@ pub struct Daemon {
 pub struct Look {
     pub at: Instant,
     pub frames_used: u64,
+    /// Times that an endpoint got a frame, and that one had to give its frame away.
     pub remapped: u64,
+    pub evicted: u64,
     pub refused: u64,
     pub paused: u64,
     pub violations: u64,
@@ -114,6 +116,7 @@ pub fn look() -> Result<Look, Error> {
         at,
         frames_used: daemon.frames_used,
         remapped: counted.remapped,
+        evicted: counted.evicted,
         refused: counted.refused,
         paused: counted.paused,
         violations: counted.violations,

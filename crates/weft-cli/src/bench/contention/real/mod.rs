@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -118,8 +119,8 @@ pub fn run(extent: Extent, interrupt: &Interrupt, progress: &Progress) -> Result
     for case in cases(extent) {
         interrupt.check()?;
         progress.say(case.title());
-        let ran = run_case(&case, &program, interrupt);
-        // Its processes get Ctrl-C as well; their errors are then no failure.
+        let ran = run_case(&case, &program, interrupt, &mut |_| {}).map(|(row, _)| row);
+        // Its processes hear Ctrl-C as well; what they say then is no fault.
         interrupt.check()?;
         match ran {
             Ok(row) => real.rows.push(row),
@@ -135,11 +136,40 @@ pub fn run(extent: Extent, interrupt: &Interrupt, progress: &Progress) -> Result
     Ok(real)
 }
 
-fn run_case(case: &Case, program: &Path, interrupt: &Interrupt) -> Result<RealRow, Wrong> {
+/// What one run shows: its row, and the answers that each client had while they were counted.
+pub type Shown = (RealRow, Vec<u64>);
+
+/// Makes one run of so many clients, so many frames, and so long. `sees` is told each look at the daemon. Or says why it is left out.
+pub fn show(
+    (clients, frames, lasts): (u32, u32, Duration),
+    interrupt: &Interrupt,
+    sees: &mut dyn FnMut(&Look),
+) -> Result<Result<Shown, String>, Error> {
+    let program = match possible() {
+        Ok(program) => program,
+        Err(why) => return Ok(Err(why)),
+    };
+    let case = Case { clients, frames, warms: Duration::ZERO, lasts };
+    let ran = run_case(&case, &program, interrupt, sees);
+    // Its processes hear Ctrl-C as well; what they say then is no fault.
+    interrupt.check()?;
+    match ran {
+        Ok(shown) => Ok(Ok(shown)),
+        Err(Wrong::NoDaemon(cause)) => Err(Error::Process {
+            who: "weftd".to_owned(),
+            cause,
+            way_out: "See that it starts by itself: weftd --foreground --socket /tmp/weftd/socket",
+        }),
+        Err(Wrong::Broken(cause)) => Err(super::wrong(format!("the run \"{}\"", case.title()), cause)),
+        Err(Wrong::Failed(error)) => Err(error),
+    }
+}
+
+/// Makes one run, of which `sees` is told each look at the daemon. Returns the answers that each client had, too.
+fn run_case(case: &Case, program: &Path, interrupt: &Interrupt, sees: &mut dyn FnMut(&Look)) -> Result<Shown, Wrong> {
     let folder = Folder::make()?;
     let _daemon = Daemon::start(program, &folder, (case.frames, LOOPBACK), Command::spawn).map_err(Wrong::NoDaemon)?;
-    // For the looks at the daemon.
-    std::env::set_var(INTERFACE_VARIABLE, folder.socket());
+    let _looked_at = LookedAt::begin(&folder);
     let mut server = start(|command| _ = command.env(INTERFACE_VARIABLE, folder.socket()))?;
     let own = [(INTERFACE_VARIABLE, "process"), ("WEFT_ADDR", LOOPBACK)];
     let mut clients = start(|command| _ = command.envs(own))?;
@@ -154,14 +184,38 @@ fn run_case(case: &Case, program: &Path, interrupt: &Interrupt) -> Result<RealRo
                 let what = "the end of the clients".to_owned();
                 return Err(Error::Silence { seconds: END_MOST.as_secs(), what }.into());
             }
-            None => looks.note(look()?, case.lasts),
+            None => {
+                looks.note(look()?, case.lasts);
+                sees(&looks.last);
+            }
         }
     };
     // If the server did not hear of the end, requests are missing or came back; `judge` reports that.
     let served = server.contended(END_MOST).ok().flatten();
     looks.end(look()?);
+    sees(&looks.last);
     judge(case, &asked, served.as_ref(), &looks).map_err(Wrong::Broken)?;
-    Ok(row(case, &asked, &looks))
+    Ok((row(case, &asked, &looks), asked.counted))
+}
+
+/// The daemon that looks are at is this one, for so long as this is there.
+struct LookedAt(Option<OsString>);
+
+impl LookedAt {
+    fn begin(folder: &Folder) -> LookedAt {
+        let before = std::env::var_os(INTERFACE_VARIABLE);
+        std::env::set_var(INTERFACE_VARIABLE, folder.socket());
+        LookedAt(before)
+    }
+}
+
+impl Drop for LookedAt {
+    fn drop(&mut self) {
+        match self.0.take() {
+            Some(before) => std::env::set_var(INTERFACE_VARIABLE, before),
+            None => std::env::remove_var(INTERFACE_VARIABLE),
+        }
+    }
 }
 
 /// Starts one of the two processes. All its messages go over the network.
@@ -261,7 +315,7 @@ mod tests {
     const CASE: Case = Case { clients: 2, frames: 8, warms: Duration::ZERO, lasts: Duration::from_secs(1) };
 
     fn look(frames_used: u64, violations: u64) -> Look {
-        Look { at: std::time::Instant::now(), frames_used, remapped: 0, refused: 0, paused: 0, violations }
+        Look { at: std::time::Instant::now(), frames_used, remapped: 0, evicted: 0, refused: 0, paused: 0, violations }
     }
 
     /// The error of a run with a planted fault.
