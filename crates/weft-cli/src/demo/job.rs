@@ -46,19 +46,16 @@ struct Job {
 pub fn run(interrupt: &Interrupt) -> Result<Option<Section>, Error> {
     print_line(format!("\nA job in C: examples/c/ranks.c, built here and run as {RANKS} ranks."))?;
     let folder = Folder::make()?;
-    let built = build(&folder);
-    // What was built hears Ctrl-C as well; what it says then is no fault.
+    let built = build(&folder)?;
     interrupt.check()?;
-    let program = match built? {
+    let program = match built {
         Ok(program) => program,
         Err(missing) => {
             print_line(format!("  left out: {missing}"))?;
             return Ok(None);
         }
     };
-    let ran = run_ranks(&folder, &program);
-    interrupt.check()?;
-    let (said, job) = ran?;
+    let (said, job) = run_ranks(&folder, &program)?;
     for rank in &job.ranks {
         let Rank { rank, process, seconds, .. } = rank;
         print_line(format!("  rank {rank}: process {process}, ended after {:.0} ms", seconds * 1e3))?;

@@ -13,10 +13,12 @@ mod worker;
 
 use crate::bench;
 use crate::bench::daemon::Folder;
+use crate::bench::report::{self, Section};
 use crate::error::Error;
 use crate::interrupt::{self, Interrupt};
 use crate::output::print_line;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 pub use owner::run as run_owner;
 pub use worker::run as run_worker;
@@ -40,6 +42,9 @@ mod worker_op {
 
 /// Bytes of a part of a worker's counts.
 const PART_MOST: usize = weft::MAX_PAYLOAD;
+
+/// How much later than a process that it started this one may hear of Ctrl-C.
+const AFTER_OTHERS: Duration = Duration::from_millis(200);
 
 /// A part of the demonstration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -104,35 +109,42 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut measured = None;
     if options.wants(Part::Costs) {
         print_line("\nNow what messages cost on this machine (half a minute) ...\n")?;
-        let report = bench::measure_quickly()?;
-        print_line(bench::explain(&report))?;
+        let quick = bench::measure_quickly()?;
+        print_line(bench::explain(&quick))?;
         print_line("\nThe figures themselves: weft bench local")?;
-        measured = Some(report.document());
+        measured = Some(quick.document());
     }
     let Some(path) = &options.report else { return Ok(()) };
-    print_line(format!(
-        "As pictures, for a browser: {}",
-        bench::report::write_demo(path, &sections, measured)?.display()
-    ))
+    print_line(format!("As pictures, for a browser: {}", report::write_demo(path, &sections, measured)?.display()))
 }
 
 /// Shows the parts that leave something behind if they are not ended in order. Returns what is drawn of them.
-fn show(options: &Options) -> Result<Vec<bench::report::Section>, Error> {
+fn show(options: &Options) -> Result<Vec<Section>, Error> {
     let folder = Folder::ours();
     let interrupt = Interrupt::watch(move || Folder::remove(&folder))?;
-    let mut sections = Vec::new();
-    if options.wants(Part::Put) {
-        sections.extend(put::run()?);
-        interrupt.check()?;
-    }
-    if options.wants(Part::Job) {
-        sections.extend(job::run(&interrupt)?);
-    }
-    if options.wants(Part::Frames) {
-        sections.extend(frames::run(&interrupt)?);
+    let shown = show_each(options, &interrupt);
+    if shown.is_err() {
+        // Others hear Ctrl-C as well, perhaps sooner than this process; that one ended is no fault then.
+        interrupt.wait(&[], Some(Instant::now() + AFTER_OTHERS));
     }
     interrupt.check()?;
     // From now on the kernel ends this process at once again: there is nothing to put away.
     interrupt::hear_again()?;
+    shown
+}
+
+fn show_each(options: &Options, interrupt: &Interrupt) -> Result<Vec<Section>, Error> {
+    let mut sections = Vec::new();
+    if options.wants(Part::Put) {
+        sections.extend(put::run()?);
+    }
+    interrupt.check()?;
+    if options.wants(Part::Job) {
+        sections.extend(job::run(interrupt)?);
+    }
+    interrupt.check()?;
+    if options.wants(Part::Frames) {
+        sections.extend(frames::run(interrupt)?);
+    }
     Ok(sections)
 }
