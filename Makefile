@@ -16,9 +16,9 @@ build: setup ## build weft, its examples and the limit programs
 	$(MAKE) -C bench/limits
 	$(cargo) build --workspace --bins --lib --examples --release --locked
 
-demo: setup ## count words over Active Messages, then show what messages cost here (FILES="a b" to count in)
+demo: setup ## words counted over Active Messages, a put, a job in C, few frames, and what messages cost here (FILES="a b" to count in)
 	$(MAKE) -C bench/limits
-	$(cargo) build -p weft-cli --release --locked
+	$(cargo) build -p weft-cli -p weftd -p weft-capi --release --locked
 	$(target)/release/weft demo --report $(target)/weft-report.html $(FILES)
 
 test: ## run all checks: lints, builds and tests, as root and as an ordinary user
