@@ -43,7 +43,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Counts words in several processes, puts, a job in C, and what messages cost.
+    /// Shows what weft does with several processes, then what messages cost.
     Demo(demo::Options),
     /// Measures weft beside the limits of the machine and its peers.
     #[command(subcommand)]

@@ -102,7 +102,7 @@ fn failed(cause: impl Into<String>) -> Error {
     Error::Process { who: "the process whose memory is written".to_owned(), cause: cause.into(), way_out }
 }
 
-/// Is that process.
+/// The role of that process: opens the region, and waits for a line of input.
 pub fn run() -> Result<(), Error> {
     child::die_with_parent()?;
     // Serviced: a thread of the bundle does what the set-up takes, for this one sleeps.
