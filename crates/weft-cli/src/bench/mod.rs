@@ -168,7 +168,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// As `--json` has it.
+    /// The document of `--json`.
     pub fn document(&self) -> Document {
         Document::of(&self.machine, json::Between::Local, &self.results, &self.goals)
     }

@@ -35,7 +35,7 @@ pub struct Daemon {
 pub struct Look {
     pub at: Instant,
     pub frames_used: u64,
-    /// Times that an endpoint got a frame, and that one had to give its frame away.
+    /// How often an endpoint got a frame, and how often one lost its frame.
     pub remapped: u64,
     pub evicted: u64,
     pub refused: u64,

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// Places of a picture are whole numbers: they are finer than the size at which it is shown.
+/// Coordinates are integers, on a finer grid than the displayed size.
 pub(super) const FINE: i32 = 2;
 
 /// Colours in the pictures; the page replaces them in dark mode.
@@ -42,7 +42,7 @@ impl Who {
         Family::ALL.into_iter().map(Who::Family).chain([Who::Tail, Who::Another])
     }
 
-    /// Its colour by day and in the dark.
+    /// Its colours in light and in dark mode.
     pub fn colours(self) -> (RGBColor, &'static str) {
         match self {
             Who::Family(Family::Weft) => (RGBColor(0x1f, 0x4e, 0x8c), "#7db3ff"),
@@ -112,7 +112,7 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sizes {
     Bytes,
-    /// Bytes of no message.
+    /// Bytes that are not those of a message.
     Moved,
     Particles,
 }
@@ -160,7 +160,7 @@ pub(super) fn svg(
     Ok(svg.replacen("<svg ", &label, 1))
 }
 
-/// The range that holds all values, to whole powers of ten, but no more than a third of one beyond them.
+/// A range that contains all values, extended to whole powers of ten, but by no more than a third of one.
 pub fn range_of(values: impl IntoIterator<Item = f64>) -> Option<Range<f64>> {
     let logs = values.into_iter().filter(|value| *value > 0.0).map(f64::log10);
     let range = logs.fold(None, |range: Option<Range<f64>>, log| match range {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub use draw::{Curve, Who};
 pub use sketch::{Shape, Side, Sketch};
 
-/// What is said at the end of `--help`.
+/// Text after the options in `--help`.
 const HELP: &str = "\
 The benchmarks write the files with `--json FILE`. Of the systems of one kind (the \
 kernel's pipes and sockets; UCX's interfaces; the limit programs), the page shows the best one at each size. UCX with receivers that \
@@ -62,19 +62,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
     print_line(written.display().to_string())
 }
 
-/// A part of a page that shows what was no measurement of messages.
+/// A section of a page without a measurement of messages.
 #[derive(Clone, Debug)]
 pub struct Section {
     pub title: &'static str,
-    /// What the picture means, for who sees the like for the first time.
+    /// What the picture means, for readers who never saw one like it.
     pub words: String,
     pub picture: String,
-    /// The table beneath, if it has columns. Those without a head have words.
+    /// The heads of the table below, if there is one. Columns without a head contain text.
     pub heads: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
 }
 
-/// Writes a page of such sections, and of a measurement if there is one. Returns where it is.
+/// Writes a page of these sections, and of a measurement if there is one. Returns its path.
 pub fn write_demo(path: &Path, sections: &[Section], measured: Option<Document>) -> Result<PathBuf, Error> {
     let mut page = Page::titled("weft: a demonstration", "");
     for Section { title, words, picture, heads, rows } in sections {

@@ -57,7 +57,7 @@ impl Page {
         page
     }
 
-    /// With its title alone, and more rules for a sheet of paper.
+    /// A page with only a title, and more style rules for paper.
     pub fn titled(title: &str, sheet: &str) -> Page {
         let html = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -68,7 +68,7 @@ impl Page {
         Page { html, rest: String::new(), pictures: Vec::new() }
     }
 
-    /// Adds what was measured, where and when; and at the end all figures.
+    /// Adds the machine and the time of a measurement, and all figures at the end.
     pub fn measured(&mut self, documents: &[Document]) {
         let html = &mut self.html;
         for (at, document) in documents.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Page {
         self.rest.push_str(&everything(documents));
     }
 
-    /// Words above the sections that follow.
+    /// Adds a heading above the sections that follow.
     pub fn headline(&mut self, words: &str) {
         let _ = writeln!(self.html, "<h1>{}</h1>", escaped(words));
     }
@@ -199,7 +199,7 @@ impl Table {
     }
 }
 
-/// A table of these rows.
+/// Formats rows as a table.
 pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new(heads);
     rows.iter().for_each(|row| table.row(row.iter().cloned()));

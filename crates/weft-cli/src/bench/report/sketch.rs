@@ -1,11 +1,11 @@
-//! Sketches: boxes, arrows, bars and words at given places, for what is no curve.
+//! Sketches: boxes, arrows, bars and text at given places, for pictures that are not curves.
 
 use super::draw::{svg, text, Area, Failed, Name, Who, FINE, INK};
 use crate::error::Error;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-/// Length of the head of an arrow.
+/// Length of an arrow's head.
 const HEAD: f64 = 9.0;
 
 /// A place in a picture, from its upper left corner.
@@ -18,13 +18,13 @@ pub enum Shape {
     Box { from: Place, to: Place, who: Who, is_filled: bool },
     /// A line with a head at its end.
     Arrow { from: Place, to: Place },
-    /// A line through all of these.
+    /// A line through these places.
     Line { through: Vec<Place>, who: Who },
-    /// Words, whose middle line is at the height of the place.
+    /// A text whose middle is at the height of the place.
     Words { at: Place, side: Side, words: String },
 }
 
-/// On which side of their place words stand.
+/// The side of its place on which a text stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Right,
@@ -35,7 +35,7 @@ pub enum Side {
 /// A picture made of shapes, the later ones over the earlier ones.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// What it is called for those who do not see it.
+    /// Its title, for readers who cannot see it.
     pub title: &'static str,
     pub width: u32,
     pub height: u32,
@@ -43,12 +43,12 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// With nothing in it.
+    /// An empty picture.
     pub fn new(title: &'static str, (width, height): (u32, u32)) -> Sketch {
         Sketch { title, width, height, shapes: Vec::new() }
     }
 
-    /// Adds words.
+    /// Adds a text.
     pub fn say(&mut self, at: Place, side: Side, words: impl Into<String>) {
         self.shapes.push(Shape::Words { at, side, words: words.into() });
     }
@@ -63,7 +63,7 @@ impl Sketch {
         self.shapes.push(Shape::Box { from, to, who, is_filled: true });
     }
 
-    /// As SVG.
+    /// Draws it as SVG.
     pub fn draw(&self) -> Result<String, Error> {
         let name = Name { letter: "", title: self.title };
         svg(name, (self.width, self.height), |area| self.shapes.iter().try_for_each(|shape| shape.draw(area)))

@@ -120,7 +120,7 @@ pub fn run(extent: Extent, interrupt: &Interrupt, progress: &Progress) -> Result
         interrupt.check()?;
         progress.say(case.title());
         let ran = run_case(&case, &program, interrupt, &mut |_| {}).map(|(row, _)| row);
-        // Its processes hear Ctrl-C as well; what they say then is no fault.
+        // Its processes get Ctrl-C as well; their errors are then no failure.
         interrupt.check()?;
         match ran {
             Ok(row) => real.rows.push(row),
@@ -136,10 +136,10 @@ pub fn run(extent: Extent, interrupt: &Interrupt, progress: &Progress) -> Result
     Ok(real)
 }
 
-/// What one run shows: its row, and the answers that each client had while they were counted.
+/// The result of one run: its row, and the answers that each client got in the counted time.
 pub type Shown = (RealRow, Vec<u64>);
 
-/// Makes one run of so many clients, so many frames, and so long. `sees` is told each look at the daemon. Or says why it is left out.
+/// Makes one run with the given clients, frames and time. `sees` is called at each look at the daemon. Returns the reason if it cannot be made.
 pub fn show(
     (clients, frames, lasts): (u32, u32, Duration),
     interrupt: &Interrupt,
@@ -151,7 +151,7 @@ pub fn show(
     };
     let case = Case { clients, frames, warms: Duration::ZERO, lasts };
     let ran = run_case(&case, &program, interrupt, sees);
-    // Its processes hear Ctrl-C as well; what they say then is no fault.
+    // Its processes get Ctrl-C as well; their errors are then no failure.
     interrupt.check()?;
     match ran {
         Ok(shown) => Ok(Ok(shown)),
@@ -165,7 +165,7 @@ pub fn show(
     }
 }
 
-/// Makes one run, of which `sees` is told each look at the daemon. Returns the answers that each client had, too.
+/// Makes one run and calls `sees` at each look at the daemon. Also returns the answers that each client got.
 fn run_case(case: &Case, program: &Path, interrupt: &Interrupt, sees: &mut dyn FnMut(&Look)) -> Result<Shown, Wrong> {
     let folder = Folder::make()?;
     let _daemon = Daemon::start(program, &folder, (case.frames, LOOPBACK), Command::spawn).map_err(Wrong::NoDaemon)?;
@@ -198,7 +198,7 @@ fn run_case(case: &Case, program: &Path, interrupt: &Interrupt, sees: &mut dyn F
     Ok((row(case, &asked, &looks), asked.counted))
 }
 
-/// The daemon that looks are at is this one, for so long as this is there.
+/// Makes this daemon the one that is looked at, while this value lives.
 struct LookedAt(Option<OsString>);
 
 impl LookedAt {
