@@ -1,4 +1,4 @@
-//! The parts of `weft demo`: what each shows, what it says without what it needs, and what it leaves behind.
+//! The parts of `weft demo`: what each prints, what it prints if a program that it needs is missing, and that it removes what it made.
 
 mod support;
 
@@ -10,10 +10,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, library_of, out, printed, program_of, Folder};
 
-/// For whatever should take a moment.
+/// The time limit for anything that should take a moment.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// The demonstration, in weft's repository.
+/// A command that runs the demonstration in weft's repository.
 fn demo(weft: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(weft);
     command.arg("demo").args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
@@ -24,20 +24,20 @@ fn shown(arguments: &[&str]) -> String {
     printed(&demo(Path::new(env!("CARGO_BIN_EXE_weft")), arguments).output().expect("it was built"))
 }
 
-/// A copy of the command in this folder, where there is nothing of weft's beside it.
+/// Copies the command into a folder in which there is no weftd and no libweft.
 fn alone_in(folder: &Folder) -> PathBuf {
     let weft = folder.0.join("weft");
     std::fs::copy(env!("CARGO_BIN_EXE_weft"), &weft).expect("copied");
     weft
 }
 
-/// A program in this folder that does this.
+/// Writes a shell script into a folder, as a stand-in for a program.
 fn stand_in(folder: &Folder, name: &str, does: &str) {
     let path = folder.write(name, &format!("#!/bin/sh\n{does}\n"));
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// What stands between two texts of a line that begins with `begin`.
+/// The text between `left` and `right`, in the first line that begins with `begin`.
 fn between<'a>(text: &'a str, begin: &str, (left, right): (&str, &str)) -> &'a str {
     let line = text.lines().find(|line| line.trim().starts_with(begin)).unwrap_or_else(|| panic!("no {begin}: {text}"));
     let (_, rest) = line.split_once(left).unwrap_or_else(|| panic!("no {left}: {line}"));
@@ -49,7 +49,7 @@ fn number(text: &str) -> u64 {
 }
 
 #[test]
-fn what_is_put_is_found_by_its_owner_whose_program_slept() {
+fn a_put_arrives_while_the_owner_sleeps() {
     let text = shown(&["--only", "put"]);
     let put = between(&text, "put:", ("\"", "\"")).to_owned();
     assert_eq!(between(&text, "process", ("\"", "\"")), put);
@@ -61,7 +61,7 @@ fn what_is_put_is_found_by_its_owner_whose_program_slept() {
 }
 
 #[test]
-fn without_rings_in_memory_a_put_arrives_all_the_same() {
+fn a_put_arrives_without_rings_in_memory() {
     let mut command = demo(Path::new(env!("CARGO_BIN_EXE_weft")), &["--only", "put"]);
     let text =
         printed(&command.envs([("WEFT_LOCAL", "off"), ("WEFT_ADDR", "127.0.0.1")]).output().expect("it was built"));
@@ -82,7 +82,7 @@ fn a_job_in_c_is_built_and_prints_its_sum() {
 }
 
 #[test]
-fn without_libweft_or_a_compiler_the_job_is_left_out_with_what_to_type() {
+fn without_libweft_or_a_compiler_the_job_is_left_out_with_a_hint() {
     let folder = Folder::new("demo-no-libweft");
     let mut command = demo(&alone_in(&folder), &["--only", "job"]);
     let text = printed(&command.env("PATH", "/nonexistent").output().expect("it was copied"));
@@ -94,7 +94,7 @@ fn without_libweft_or_a_compiler_the_job_is_left_out_with_what_to_type() {
     assert!(text.contains("left out: no C compiler") && text.contains("apt-get install gcc"), "{text}");
 }
 
-/// The output of a demonstration that failed.
+/// Checks that a demonstration failed, and returns what it wrote to standard error.
 fn failed(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}{}", out(output), err(output));
     err(output)
@@ -111,10 +111,10 @@ fn a_compiler_that_fails_is_quoted_and_the_demonstration_fails() {
 }
 
 #[test]
-fn a_job_that_prints_something_else_is_a_fault() {
+fn a_job_with_a_wrong_sum_fails_the_demonstration() {
     library_of("weft-capi", "libweft_c.so");
     let folder = Folder::new("demo-bad-job");
-    // It is told `-o PROGRAM` behind one flag.
+    // The demo calls `cc -O2 -o PROGRAM ...`, so $3 is the program.
     let says = "printf '#!/bin/sh\\n[ $WEFT_RANK != 0 ] || echo 41\\n' >\"$3\"; chmod +x \"$3\"";
     stand_in(&folder, "cc", says);
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").expect("there is one"));
@@ -132,13 +132,13 @@ fn endpoints_take_turns_on_few_frames_and_every_request_is_answered() {
     assert!(requests > 0 && line.contains(&format!(", {requests} answers")), "{text}");
     let used = number(between(&text, "at most", ("at most ", " ")));
     assert!((1..=8).contains(&used), "{text}");
-    let got = number(between(&text, "at most", ("; ", " times")));
-    let evicted = number(between(&text, "at most", ("a frame, ", " times")));
+    let got = number(between(&text, "at most", ("got a frame ", " times")));
+    let evicted = number(between(&text, "at most", ("lost it ", " times")));
     assert!(got >= 64 && evicted >= 64 - 8, "{text}");
 }
 
 #[test]
-fn without_weftd_the_frames_are_left_out_with_what_to_do() {
+fn without_weftd_the_frames_are_left_out_with_a_hint() {
     let folder = Folder::new("demo-no-weftd");
     let text = printed(&demo(&alone_in(&folder), &["--only", "frames"]).output().expect("it was copied"));
     assert!(text.contains("left out: there is no ") && text.contains("weftd; build it, or install"), "{text}");
@@ -154,15 +154,15 @@ fn a_weftd_that_does_not_start_is_quoted_and_the_demonstration_fails() {
 }
 
 #[test]
-fn a_page_draws_each_part_and_needs_nothing_else() {
+fn a_page_draws_each_part_and_loads_nothing() {
     library_of("weft-capi", "libweft_c.so");
     program_of("weftd", "weftd");
     let folder = Folder::new("demo-page");
     let path = folder.file("page.html");
     let text = shown(&["--only", "put,job,frames", "--report", &path]);
-    assert!(text.contains("As pictures, for a browser: "), "{text}");
+    assert!(text.contains("Report for a browser: "), "{text}");
     let page = std::fs::read_to_string(path).expect("a page");
-    // Two of the put: processes, and times.
+    // The put has two pictures: the processes, and the times.
     assert_eq!((page.matches("<svg ").count(), page.matches("</svg>").count()), (4, 4));
     for title in [
         "A put into the memory of another process",
@@ -184,7 +184,7 @@ fn a_page_draws_each_part_and_needs_nothing_else() {
 }
 
 #[test]
-fn only_some_parts_and_no_measurement_cannot_both_be_asked_for() {
+fn no_bench_and_only_exclude_each_other() {
     let output =
         demo(Path::new(env!("CARGO_BIN_EXE_weft")), &["--no-bench", "--only", "put"]).output().expect("it was built");
     assert_eq!(output.status.code(), Some(2));
@@ -195,7 +195,7 @@ fn only_some_parts_and_no_measurement_cannot_both_be_asked_for() {
 fn an_interrupted_demonstration_leaves_nothing_behind() {
     program_of("weftd", "weftd");
     let mut command = demo(Path::new(env!("CARGO_BIN_EXE_weft")), &["--only", "frames"]);
-    // A group of its own, as a shell makes one: Ctrl-C goes to all of its processes.
+    // A process group of its own, as a shell makes one, because Ctrl-C goes to the whole group.
     let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().expect("it was built");
     let folder = std::env::temp_dir().join(format!("weft-bench-{}", run.id()));
     let since = Instant::now();

@@ -1,15 +1,15 @@
-//! Words, counted: what a word is, how a text is cut into chunks, how counts travel.
+//! Counting words: what a word is, how a text is cut into chunks, and the format of counts in messages.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A longer run of letters is not a word but data; so every word fits its length into a byte.
+/// The longest word. Longer runs of letters are data, not words, so that a word's length fits into a byte.
 const WORD_MOST: usize = 255;
 
 /// How often each word occurs.
 pub type Counts = HashMap<Vec<u8>, u64, BuildHasherDefault<Fnv>>;
 
-/// A hash that is fast for short keys. What is counted is the user's own text, so nobody gains by collisions.
+/// A hash that is fast for short keys. The text is the user's own, so it need not resist chosen collisions.
 #[derive(Debug)]
 pub struct Fnv(u64);
 
@@ -31,12 +31,12 @@ impl Hasher for Fnv {
     }
 }
 
-/// Letters, digits, and everything beyond ASCII.
+/// Whether a byte belongs to a word: letters, digits, and everything beyond ASCII.
 fn is_of_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte >= 0x80
 }
 
-/// Counts the words of a text, without regard to upper and lower case of ASCII.
+/// Counts the words of a text, ignoring the case of ASCII letters.
 pub fn count(text: &[u8], counts: &mut Counts) {
     let mut lower = Vec::with_capacity(WORD_MOST);
     for word in text.split(|&byte| !is_of_word(byte)) {
@@ -57,7 +57,7 @@ pub fn add(counts: &mut Counts, word: &[u8], more: u64) {
     }
 }
 
-/// Cuts a text into pieces of at most `most` bytes, which must be more than a word's, between words.
+/// Cuts a text between words, into pieces of at most `most` bytes. `most` must be larger than the longest word.
 pub fn chunks(text: &[u8], most: usize) -> Vec<&[u8]> {
     let mut chunks = Vec::new();
     let mut rest = text;
@@ -75,14 +75,14 @@ pub fn chunks(text: &[u8], most: usize) -> Vec<&[u8]> {
     chunks
 }
 
-/// Where the run of letters around a place begins and ends. It is too long for a word, so it may be left out.
+/// The begin and end of the run of letters around a place. It is too long for a word, so chunks may leave it out.
 fn around_long_run(text: &[u8], at: usize) -> (usize, usize) {
     let begin = text[..at].iter().rposition(|&byte| !is_of_word(byte)).map_or(0, |at| at + 1);
     let end = text[at..].iter().position(|&byte| !is_of_word(byte)).map_or(text.len(), |after| at + after);
     (begin, end)
 }
 
-/// Writes counts into parts of at most `most` bytes: for each word its length, its bytes, its count (LEB128).
+/// Writes counts into parts of at most `most` bytes. Each word has its length, its bytes, and its count (LEB128).
 pub fn write(counts: &Counts, most: usize) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut entry = Vec::with_capacity(WORD_MOST + 11);
@@ -104,7 +104,7 @@ pub fn write(counts: &Counts, most: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Adds what a part says to some counts. `None` if it is not as [`write()`] makes it.
+/// Adds the counts of a part. Returns `None` if the part is not in the format of [`write()`].
 pub fn read(part: &[u8], counts: &mut Counts) -> Option<()> {
     let mut rest = part;
     while let Some((&length, after)) = rest.split_first() {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_together_count_what_the_text_counts() {
+    fn chunks_have_the_words_of_the_text() {
         for most_run in [2, 12, 300, 5000] {
             let text = sample(most_run);
             for most in [300, 1000, 65536] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_survive_their_travel_in_parts() {
+    fn counts_survive_writing_and_reading() {
         let mut counts = counted(&sample(30));
         add(&mut counts, b"many", u64::from(u32::MAX) * 5);
         let parts = write(&counts, 4096);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_parts_are_refused() {
         let mut counts = Counts::default();
         for part in [
             &[5u8, b'a'][..],

@@ -1,4 +1,4 @@
-//! weftd with fewer frames than there are endpoints: all are asked, and take turns.
+//! weftd with fewer frames than endpoints: clients send requests to all endpoints, which take turns on the frames.
 
 use crate::bench::contention::{show, RealRow};
 use crate::bench::report::{Section, Shape, Side, Sketch, Who};
@@ -8,14 +8,14 @@ use crate::output::print_line;
 use crate::progress::Progress;
 use std::time::{Duration, Instant};
 
-/// Endpoints of the program that is asked, and frames of weftd.
+/// Endpoints of the program that answers, and frames of weftd.
 const ENDPOINTS: u32 = 64;
 const FRAMES: u32 = 8;
 
-/// How long they are asked.
+/// How long the clients send requests.
 const LASTS: Duration = Duration::from_secs(1);
 
-/// The daemon at one moment.
+/// The daemon's counters at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at: Instant,
@@ -23,7 +23,7 @@ struct Moment {
     evicted: u64,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Debug)]
 struct Seen {
     row: RealRow,
@@ -32,10 +32,10 @@ struct Seen {
     moments: Vec<Moment>,
 }
 
-/// Shows it. Without weftd, says how to get it; then there is nothing to draw.
+/// Shows this part. Without weftd, prints how to get it and returns no section.
 pub fn run(interrupt: &Interrupt) -> Result<Option<Section>, Error> {
     print_line(format!(
-        "\nMore endpoints than frames: a program has {ENDPOINTS} endpoints at a weftd with {FRAMES} frames, and {ENDPOINTS} clients ask them."
+        "\nMore endpoints than frames: {ENDPOINTS} clients send requests to the {ENDPOINTS} endpoints of a program, through a weftd with {FRAMES} frames."
     ))?;
     let progress = Progress::new();
     let mut moments: Vec<Moment> = Vec::new();
@@ -61,15 +61,14 @@ impl Seen {
         let RealRow { requests, answers, frames_used_most, .. } = self.row;
         let [remapped, evicted] = self.moves();
         print_line(format!(
-            "  {requests} requests to {ENDPOINTS} endpoints, {answers} answers: each came once and in order"
+            "  {requests} requests to {ENDPOINTS} endpoints, {answers} answers; each came once and in order"
         ))?;
         print_line(format!(
-            "  at most {frames_used_most} of {FRAMES} frames were in use; {remapped} times an endpoint got a frame, {evicted} times one was \
-             evicted for it"
+            "  at most {frames_used_most} of {FRAMES} frames were in use; endpoints got a frame {remapped} times and lost it {evicted} times"
         ))
     }
 
-    /// How often an endpoint got a frame, and how often one was evicted.
+    /// How often endpoints got a frame, and how often they lost it.
     fn moves(&self) -> [u64; 2] {
         self.moments.last().map_or([0, 0], |moment| [moment.remapped, moment.evicted])
     }
@@ -81,23 +80,23 @@ impl Seen {
         Ok(Section {
             title: "More endpoints than frames",
             words: format!(
-                "A frame is a place of weftd for one endpoint that is served; with {FRAMES} of them, {ENDPOINTS} endpoints take turns. \
-                 Each request was answered once and in order."
+                "weftd serves an endpoint only while it has a frame, a slot of the daemon's memory. With {FRAMES} frames, {ENDPOINTS} endpoints \
+                 take turns. Each request was answered once and in order."
             ),
             picture: self.sketch().draw()?,
             heads: vec!["", "number"],
             rows: vec![
                 row("endpoints", ENDPOINTS.into()),
-                row("frames in use at most", frames_used_most),
+                row("most frames in use", frames_used_most),
                 row("requests", requests),
                 row("answers", answers),
-                row("an endpoint got a frame", remapped),
-                row("an endpoint was evicted", evicted),
+                row("times an endpoint got a frame", remapped),
+                row("times an endpoint lost its frame", evicted),
             ],
         })
     }
 
-    /// Bars for the endpoints' answers, the frames between them and the network, and evictions over time.
+    /// Draws a bar for each endpoint's answers, a box for each frame, and a curve of evictions over time.
     fn sketch(&self) -> Sketch {
         const LEFT: i32 = 20;
         const RIGHT: i32 = 800;
@@ -107,7 +106,7 @@ impl Seen {
         sketch.say(
             (LEFT, 14),
             Side::Right,
-            format!("answers of each of {ENDPOINTS} endpoints in {} s: {least} to {most}", LASTS.as_secs()),
+            format!("answers from each of {ENDPOINTS} endpoints in {} s: {least} to {most}", LASTS.as_secs()),
         );
         let step = (RIGHT - LEFT) / ENDPOINTS as i32;
         for (at, answers) in (0..).zip(&self.answers) {
@@ -120,7 +119,7 @@ impl Seen {
         }
         let [_, evicted] = self.moves();
         let seconds = self.seconds();
-        sketch.say((LEFT, 205), Side::Right, format!("evictions: {evicted} in {seconds:.1} s"));
+        sketch.say((LEFT, 205), Side::Right, format!("frames taken from endpoints: {evicted} in {seconds:.1} s"));
         sketch.shapes.push(Shape::Line { through: vec![(LEFT, 220), (LEFT, 335), (RIGHT, 335)], who: Who::Tail });
         sketch.shapes.push(Shape::Line { through: self.line((LEFT, 335), (RIGHT, 220)), who: Who::Another });
         sketch.say((LEFT, 350), Side::Right, "0 s");
@@ -133,7 +132,7 @@ impl Seen {
         ends.map_or(0.0, |(first, last)| last.at.saturating_duration_since(first.at).as_secs_f64())
     }
 
-    /// Evictions from the first moment on, from one corner to the opposite one.
+    /// The curve of evictions over time, from the lower left corner to the upper right one.
     fn line(&self, (left, bottom): (i32, i32), (right, top): (i32, i32)) -> Vec<(i32, i32)> {
         let (Some(first), [_, most]) = (self.moments.first(), self.moves()) else { return Vec::new() };
         let seconds = self.seconds().max(f64::MIN_POSITIVE);

@@ -1,4 +1,4 @@
-//! A job in C: an example is built with what is here, and run as several ranks.
+//! A job in C: an example is built with this machine's C compiler and run as several ranks.
 
 use crate::bench::daemon::Folder;
 use crate::bench::report::{Section, Shape, Side, Sketch, Who};
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// The program. Each rank adds up its part of 1 to 1,000,000 and sends it to rank 0, which prints the sum.
+/// The program. Each rank adds up its part of the numbers from 1 to 1,000,000 and sends the result to rank 0, which prints the sum.
 const SOURCE: &str = include_str!("../../../../examples/c/ranks.c");
 const SAYS: &str = "4 ranks: the sum is 500000500000";
 const RANKS: u32 = 4;
 
-/// What building it may take, and running it.
+/// The time limits for building the program and for running it.
 const BUILD_MOST: Duration = Duration::from_secs(60);
 const RUN_MOST: Duration = Duration::from_secs(40);
 
-/// When `weft run` ends the job.
+/// After how many seconds `weft run` ends the job. Less than [`RUN_MOST`], so that `weft run` reports it.
 const TIMEOUT: &str = "30";
 
-/// How one rank ended, as `weft run --json` tells it.
+/// A rank in the document of `weft run --json`.
 #[derive(Clone, Debug, Deserialize)]
 struct Rank {
     rank: u32,
@@ -35,14 +35,14 @@ struct Rank {
     seconds: f64,
 }
 
-/// The file of `weft run --json`, as far as it is read.
+/// The document of `weft run --json`, without the fields that are not used here.
 #[derive(Clone, Debug, Deserialize)]
 struct Job {
     ranks: Vec<Rank>,
     seconds: f64,
 }
 
-/// Shows it. Without a compiler or libweft, says what is missing; then there is nothing to draw.
+/// Shows this part. Without a compiler or libweft, prints how to get it and returns no section.
 pub fn run(interrupt: &Interrupt) -> Result<Option<Section>, Error> {
     print_line(format!("\nA job in C: examples/c/ranks.c, built here and run as {RANKS} ranks."))?;
     let folder = Folder::make()?;
@@ -64,7 +64,7 @@ pub fn run(interrupt: &Interrupt) -> Result<Option<Section>, Error> {
     job.draw(&said).map(Some)
 }
 
-/// Builds the program; or says what is missing for that, and how to get it.
+/// Builds the program. If the compiler or libweft is missing, returns a text that says how to get it.
 fn build(folder: &Folder) -> Result<Result<PathBuf, String>, Error> {
     let library = match library(folder)? {
         Ok(library) => library,
@@ -79,20 +79,21 @@ fn build(folder: &Folder) -> Result<Result<PathBuf, String>, Error> {
         Ok(output) => Err(Error::Process {
             who: "cc".to_owned(),
             cause: said(&output),
-            way_out: "See that it can build programs (on Debian: apt-get install gcc libc6-dev), and that libweft is of the same version as weft",
+            way_out: "See that cc can build programs (on Debian: apt-get install gcc libc6-dev), and that libweft has the same version as weft",
         }),
         Err(NoOutput::NotStarted(e)) => {
-            Ok(Err(format!("no C compiler can be run (cc: {e}); to have one on Debian: apt-get install gcc libc6-dev")))
+            Ok(Err(format!("no C compiler found (cc: {e}); install one (on Debian: apt-get install gcc libc6-dev)")))
         }
         Err(NoOutput::TooLong) => Err(too_long("cc", BUILD_MOST)),
     }
 }
 
-/// What the compiler is told of libweft: the one beside this program, or else that of pkg-config. Or what is missing.
+/// The compiler's arguments for libweft: the library beside this program, or else the one that pkg-config finds. If there is none, a text
+/// that says how to get it.
 fn library(folder: &Folder) -> Result<Result<Vec<OsString>, String>, Error> {
     let here = std::env::current_exe()
         .map_err(|e| Error::system("find this program's own file", e, "Start weft by its path, with /proc mounted"))?;
-    // As cargo builds it. Programs look for it by the name that it has where it is installed.
+    // The library as cargo builds it. A link gives it the installed name, by which the linked program looks for it.
     let built = here.with_file_name("libweft_c.so");
     let headers = repository::root().map(|root| root.join("crates/weft-capi/include"));
     if let Some(headers) = headers.filter(|headers| built.is_file() && has_headers(headers)) {
@@ -100,7 +101,7 @@ fn library(folder: &Folder) -> Result<Result<Vec<OsString>, String>, Error> {
         std::os::unix::fs::symlink(&built, &named).map_err(|e| not_written(&named, e))?;
         return Ok(Ok(linked(&headers, &named)));
     }
-    // As it is installed: PREFIX/bin/weft, PREFIX/lib/libweft.so.
+    // The library as `make install` installs it: PREFIX/bin/weft, PREFIX/lib/libweft.so.
     if let Some(prefix) = here.parent().and_then(Path::parent) {
         let (headers, installed) = (prefix.join("include"), prefix.join("lib/libweft.so"));
         if installed.is_file() && has_headers(&headers) {
@@ -108,7 +109,7 @@ fn library(folder: &Folder) -> Result<Result<Vec<OsString>, String>, Error> {
         }
     }
     Ok(by_pkg_config().ok_or_else(|| {
-        "there is no libweft beside this program, and pkg-config knows none; to have it type \
+        "there is no libweft beside this program, and pkg-config finds none; type \
          `make build && sudo make install` in weft's repository, or install the package"
             .to_owned()
     }))
@@ -118,7 +119,7 @@ fn has_headers(folder: &Path) -> bool {
     ["am.h", "am_spmd.h"].iter().all(|header| folder.join(header).is_file())
 }
 
-/// Words for the compiler: headers, library, and where the program finds it when it starts.
+/// The compiler's arguments: headers, library, and the folder in which the program finds the library when it starts.
 fn linked(headers: &Path, library: &Path) -> Vec<OsString> {
     let with = |flag: &str, path: &Path| {
         let mut word = OsString::from(flag);
@@ -138,11 +139,11 @@ fn by_pkg_config() -> Option<Vec<OsString>> {
     Some(words.split_whitespace().map(OsString::from).chain([format!("-Wl,-rpath,{folder}").into()]).collect())
 }
 
-/// Runs it by `weft run`. Returns what rank 0 printed, and how the ranks ended.
+/// Runs the program by `weft run`. Returns the output of rank 0, and how the ranks ended.
 fn run_ranks(folder: &Folder, program: &Path) -> Result<(String, Job), Error> {
     let told = folder.file("job.json");
     let weft = myself()?;
-    // It hears the signals that this process blocks, and ends with it.
+    // The launcher unblocks the signals that this process blocks, and ends when this process does.
     let mut command = myself()?;
     command.args(["bench-launcher", "--"]).arg(weft.get_program());
     command.args(["run", "-n", &RANKS.to_string(), "--no-prefix", "--timeout", TIMEOUT, "--json"]).arg(&told);
@@ -155,12 +156,12 @@ fn run_ranks(folder: &Folder, program: &Path) -> Result<(String, Job), Error> {
         return Err(Error::Process {
             who: "the job in C".to_owned(),
             cause: said(&output),
-            way_out: "See that libweft is of the same version as weft; if it is, report this with this line",
+            way_out: "See that libweft has the same version as weft; if it has, report this line",
         });
     }
     let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if printed != SAYS {
-        let what = "what the job in C must print and what it printed".to_owned();
+        let what = "the expected and the actual output of the job in C".to_owned();
         return Err(Error::Mismatch { what, left: SAYS.to_owned(), right: printed });
     }
     let text = fs::read_to_string(&told);
@@ -183,7 +184,7 @@ fn said(output: &Output) -> String {
 }
 
 fn too_long(who: &str, most: Duration) -> Error {
-    Error::Silence { seconds: most.as_secs(), what: format!("no end of {who}") }
+    Error::Silence { seconds: most.as_secs(), what: format!("{who} did not end") }
 }
 
 fn not_written(path: &Path, source: std::io::Error) -> Error {
@@ -191,7 +192,7 @@ fn not_written(path: &Path, source: std::io::Error) -> Error {
         verb: "write",
         path: path.to_path_buf(),
         source,
-        way_out: "Name a folder where you may write in TMPDIR",
+        way_out: "Set TMPDIR to a folder that you may write to",
     }
 }
 
@@ -209,8 +210,8 @@ impl Job {
         Ok(Section {
             title: "A job in C",
             words: format!(
-                "examples/c/ranks.c, by weft run -n {RANKS}: it took {:.0} ms. Each rank adds up its numbers of 1 to 1,000,000 and sends \
-                 the sum to rank 0, itself included.",
+                "weft run -n {RANKS} ran examples/c/ranks.c in {:.0} ms. The ranks share the numbers from 1 to 1,000,000. Each adds up its own \
+                 and sends the result to rank 0 (rank 0, too), which prints the sum.",
                 self.seconds * 1e3
             ),
             picture: self.sketch(said).draw()?,
@@ -219,7 +220,7 @@ impl Job {
         })
     }
 
-    /// Rank 0 above, and the others with an arrow to it.
+    /// Draws rank 0 at the top, and the other ranks below with an arrow to it.
     fn sketch(&self, said: &str) -> Sketch {
         const WIDTH: i32 = 820;
         let mut sketch = Sketch::new("A job in C", (WIDTH as u32, 230));

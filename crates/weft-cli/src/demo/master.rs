@@ -1,5 +1,5 @@
-//! The master of the demonstration: starts workers, hands out chunks, gathers counts, and gives a dead worker's chunks to
-//! others.
+//! The master of the demonstration. It starts workers, hands out chunks, gathers counts, and gives a dead worker's chunks to other
+//! workers.
 
 use super::count::{self, Counts};
 use super::{master_op, worker_op, MASTER_VARIABLE};
@@ -12,21 +12,21 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weft::{Bundle, Endpoint, Event, Key, Name, Node, SendError};
 
-/// Chunks that one worker has in hand: one to count, one on its way.
+/// The most chunks that a worker has at once: one that it counts, and one that is under way to it.
 const IN_HAND: usize = 2;
 
-/// How long it is waited for news before the workers are looked after.
+/// The longest wait between two checks of the workers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long nothing may come.
+/// How long the master waits for any message before it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What handlers have noted for the master.
+/// What the handlers received.
 #[derive(Debug, Default)]
 struct Inbox {
     hellos: Vec<Hello>,
     parts: Vec<Part>,
-    /// Chunks that came back, each in an attempt.
+    /// Requests that came back: chunk and attempt.
     returned: Vec<[u32; 2]>,
 }
 
@@ -45,7 +45,7 @@ struct Part {
     counts: Vec<u8>,
 }
 
-/// How far a chunk is.
+/// The state of a chunk.
 #[derive(Clone, Debug, Default)]
 struct Chunk {
     attempt: u32,
@@ -57,12 +57,12 @@ struct Chunk {
 struct Worker {
     process: Owned,
     is_alive: bool,
-    /// It is about to be killed.
+    /// It was stopped, and is to be killed.
     is_stopped: bool,
     in_hand: Vec<u32>,
 }
 
-/// Gives work out and takes results in.
+/// Hands out chunks and collects counts.
 pub struct Master<'a> {
     bundle: Bundle,
     endpoint: Endpoint,
@@ -73,14 +73,14 @@ pub struct Master<'a> {
     waiting: Vec<u32>,
     /// In the order of the endpoint's translation table.
     workers: Vec<Worker>,
-    /// Started, but not heard of.
+    /// Processes that were started and have sent no HELLO yet.
     starting: Vec<Owned>,
     counts: Counts,
     done: usize,
     last_news: Instant,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Debug)]
 pub struct Outcome {
     pub counts: Counts,
@@ -93,7 +93,7 @@ pub struct Outcome {
 }
 
 impl<'a> Master<'a> {
-    /// Starts so many workers.
+    /// Starts the workers.
     pub fn start(texts: Vec<&'a [u8]>, workers: usize) -> Result<Master<'a>, Error> {
         let node = Node::new()?;
         let mut bundle = Bundle::new(&node)?;
@@ -125,7 +125,7 @@ impl<'a> Master<'a> {
         })
     }
 
-    /// Counts all chunks. `progress` is told how many are done. If asked to, kills one worker in the middle.
+    /// Counts all chunks. Calls `progress` with the number of chunks that are done. With `kill_one`, kills a worker while it counts.
     pub fn run(mut self, mut kill_one: bool, progress: impl Fn(usize) -> Result<(), Error>) -> Result<Outcome, Error> {
         let start = Instant::now();
         while !self.starting.is_empty() {
@@ -143,9 +143,9 @@ impl<'a> Master<'a> {
         Ok(Outcome { counts: self.counts, chunks: self.chunks.len(), given_again, starting, counting })
     }
 
-    /// One wait, and what came of it.
+    /// Waits once, and handles what arrived.
     fn turn(&mut self) -> Result<(), Error> {
-        // Wakes now and then without news, to look after the workers.
+        // The limit makes it check the workers even if nothing arrives.
         self.bundle.wait(Some(LOOK_EVERY));
         let inbox = std::mem::take(&mut *self.inbox.borrow_mut());
         if !inbox.is_empty() {
@@ -164,7 +164,7 @@ impl<'a> Master<'a> {
         self.look_after_workers()
     }
 
-    /// A worker has called: from now on it gets work.
+    /// Adds a worker that sent HELLO: from now on it gets chunks.
     fn admit(&mut self, hello: &Hello) -> Result<(), Error> {
         let Some(at) = self.starting.iter().position(|process| process.0.id() == hello.process) else { return Ok(()) };
         let process = self.starting.swap_remove(at);
@@ -173,7 +173,7 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// Gives chunks to the workers that have room for them: first one to each, then the next.
+    /// Gives chunks to the workers that have fewer than [`IN_HAND`]: first one to each, then a second one.
     fn hand_out(&mut self) -> Result<(), Error> {
         for in_hand in 0..IN_HAND {
             for index in 0..self.workers.len() {
@@ -189,7 +189,7 @@ impl<'a> Master<'a> {
                         self.waiting.pop();
                         worker.in_hand.push(chunk);
                     }
-                    // Its session is being set up, or its ring is full: later.
+                    // The session is being set up, or the ring is full: try again in the next turn.
                     Err(SendError::Full) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -198,7 +198,7 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// Counts came. A chunk is done when all parts of its present attempt are there.
+    /// Takes a part of a chunk's counts. A chunk is done when all parts of its present attempt have arrived.
     fn take(&mut self, part: Part) -> Result<(), Error> {
         let Some(chunk) = self.chunks.get_mut(part.chunk as usize) else { return Ok(()) };
         if chunk.is_done || chunk.attempt != part.attempt {
@@ -211,9 +211,9 @@ impl<'a> Master<'a> {
         chunk.is_done = true;
         for counts in std::mem::take(&mut chunk.parts) {
             count::read(&counts, &mut self.counts).ok_or_else(|| Error::Mismatch {
-                what: "the counts that a worker sent and those that came".to_owned(),
+                what: "the counts that a worker sent and those that arrived".to_owned(),
                 left: "words with their counts".to_owned(),
-                right: format!("{} bytes that are something else", counts.len()),
+                right: format!("{} bytes in another format", counts.len()),
             })?;
         }
         self.done += 1;
@@ -221,7 +221,7 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// A chunk came back: its worker is dead. What that one has sent of it is forgotten, and another gets it.
+    /// Takes back a chunk whose worker died. Drops the parts that this worker sent; another worker gets the chunk.
     fn take_back(&mut self, index: u32, attempt: u32) {
         self.let_go(index);
         let Some(chunk) = self.chunks.get_mut(index as usize) else { return };
@@ -236,7 +236,7 @@ impl<'a> Master<'a> {
         self.workers.iter_mut().for_each(|worker| worker.in_hand.retain(|&c| c != chunk));
     }
 
-    /// Notices the dead, and fails if none is left or nothing comes any more.
+    /// Notices dead workers. Fails if all are dead, or if nothing arrived for too long.
     fn look_after_workers(&mut self) -> Result<(), Error> {
         while let Some(event) = self.bundle.next_event() {
             if let Event::PeerLost { destination, .. } = event {
@@ -247,7 +247,7 @@ impl<'a> Master<'a> {
         }
         for process in &mut self.starting {
             if let Ok(Some(status)) = process.0.try_wait() {
-                return Err(dead(format!("it ended before it called: {status}")));
+                return Err(dead(format!("it ended before it reached the master: {status}")));
             }
         }
         if self.starting.is_empty() && self.workers.iter().all(|worker| !worker.is_alive) {
@@ -260,9 +260,10 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// Kills a worker that has a chunk in hand, once a third is done. Says whether it did.
+    /// Kills a worker that has a chunk, once a third of the chunks is done. Returns whether it did.
     ///
-    /// It is stopped first: what it had answered by then is taken before the next time, and what it is given then is not answered.
+    /// Stops the worker first, and kills it in a later turn. By then the master has taken its answers, and chunks that the worker still has
+    /// stay unanswered.
     fn kill_one_in_the_middle(&mut self) -> bool {
         if self.done < self.chunks.len() / 3 {
             return false;
@@ -271,12 +272,12 @@ impl<'a> Master<'a> {
         let chosen = chosen.or_else(|| self.workers.iter().position(|worker| worker.is_alive));
         let Some(worker) = chosen.map(|at| &mut self.workers[at]) else { return false };
         if worker.is_stopped {
-            // It is seen to be dead as any other would be.
+            // The master notices this death like any other, by `PeerLost`.
             return !worker.in_hand.is_empty() && worker.process.0.kill().is_ok();
         }
         let process = Pid::from_child(&worker.process.0);
-        // A signal takes effect when the other processor gets to it: until then the worker goes on answering. NOWAIT: a worker that died
-        // instead is found dead as any other.
+        // A worker on another processor goes on answering until the signal takes effect: wait for that. NOWAIT leaves the status of a
+        // worker that died instead, so that its death is noticed like any other.
         let is_over = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         worker.is_stopped =
             kill_process(process, Signal::STOP).is_ok() && waitid(WaitId::Pid(process), is_over).is_ok();
@@ -291,10 +292,10 @@ impl Inbox {
 }
 
 fn dead(cause: String) -> Error {
-    Error::Process { who: "a worker".to_owned(), cause, way_out: "Run it again; what the worker said stands above" }
+    Error::Process { who: "a worker".to_owned(), cause, way_out: "Run it again; the output of the worker is above" }
 }
 
-/// Sets the handlers, which only note what has come.
+/// Sets the handlers. They only put what they receive into the inbox.
 fn listen(bundle: &mut Bundle, endpoint: Endpoint) -> Result<Rc<RefCell<Inbox>>, Error> {
     let inbox: Rc<RefCell<Inbox>> = Rc::default();
     let to = inbox.clone();

@@ -1,5 +1,5 @@
-//! `weft demo`: one thing of each capability. Several processes count words over Active Messages, one writes into the memory of another, a
-//! job in C runs, weftd serves more endpoints than it has frames; then the machine tells what messages cost on it.
+//! `weft demo`: one example of each capability. Several processes count words over Active Messages; a process writes into another's memory;
+//! a job in C runs; weftd serves more endpoints than it has frames. Then a short measurement shows what messages cost on this machine.
 
 mod count;
 mod frames;
@@ -23,67 +23,67 @@ use std::time::{Duration, Instant};
 pub use owner::run as run_owner;
 pub use worker::run as run_worker;
 
-/// How the master's name and key reach the workers.
+/// The environment variable that gives workers the master's name and key.
 const MASTER_VARIABLE: &str = "WEFT_DEMO_MASTER";
 
 /// Handlers of the master.
 mod master_op {
-    /// A worker is there: its key in two arguments, and its process.
+    /// A worker has started. Arguments: its key, low and high half, and its process.
     pub const HELLO: u8 = 1;
-    /// Some counts of a chunk: its number, the attempt, the number of parts.
+    /// Part of a chunk's counts. Arguments: the chunk, the attempt, the number of parts.
     pub const PART: u8 = 2;
 }
 
 /// Handlers of a worker.
 mod worker_op {
-    /// Count the words of the payload, which is this chunk in this attempt.
+    /// Count the words of the payload. Arguments: the chunk and the attempt.
     pub const COUNT: u8 = 1;
 }
 
-/// Bytes of a part of a worker's counts.
+/// The largest part of a chunk's counts, in bytes.
 const PART_MOST: usize = weft::MAX_PAYLOAD;
 
-/// How much later than a process that it started this one may hear of Ctrl-C.
+/// How much later than its children this process may get Ctrl-C.
 const AFTER_OTHERS: Duration = Duration::from_millis(200);
 
 /// A part of the demonstration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Part {
-    /// Words, counted in several processes over Active Messages.
+    /// Several processes count words over Active Messages.
     Words,
-    /// A put into the memory of another process.
+    /// A process writes into another's memory.
     Put,
-    /// A job in C. Needs a C compiler and libweft.
+    /// A job in C runs. Needs a C compiler and libweft.
     Job,
-    /// More endpoints than frames. Needs weftd beside weft.
+    /// A weftd serves more endpoints than it has frames. Needs weftd beside weft.
     Frames,
-    /// What messages cost: half a minute.
+    /// A measurement shows what messages cost (half a minute).
     Costs,
 }
 
-/// What can be asked of `weft demo`.
+/// The arguments of `weft demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Files to count words in (this repository's text if none is given).
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How many processes count (as many as there are CPUs, and at least 2).
+    /// The number of processes that count (default: one for each CPU, at least 2).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
-    /// Bytes of text in one message; for tests.
+    /// The most text in one message, in bytes; for tests.
     #[arg(long, hide = true, value_name = "BYTES", default_value_t = weft::MAX_PAYLOAD as u32,
           value_parser = clap::value_parser!(u32).range(512..=weft::MAX_PAYLOAD as i64))]
     chunk: u32,
-    /// Kills one worker in the middle; for tests.
+    /// Kills one worker while it counts; for tests.
     #[arg(long, hide = true)]
     kill_one: bool,
-    /// Only these parts.
+    /// Shows only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Only counts words, as `--only words`.
+    /// Only counts words, like `--only words`.
     #[arg(long, conflicts_with = "only")]
     no_bench: bool,
-    /// Draws what was shown, too: one HTML file for a browser.
+    /// Also draws the results in one HTML file, for a browser.
     #[arg(long, value_name = "FILE", conflicts_with = "no_bench")]
     report: Option<PathBuf>,
 }
@@ -97,7 +97,8 @@ impl Options {
     }
 }
 
-/// Shows all parts, and draws them. The first one that fails ends it; what cannot be shown for want of a program is left out.
+/// Shows the parts that were asked for, and draws them. Ends at the first part that fails. Leaves a part out if a program that it needs is
+/// missing.
 pub fn run(options: &Options) -> Result<(), Error> {
     if options.wants(Part::Words) {
         words::run(options)?;
@@ -115,20 +116,20 @@ pub fn run(options: &Options) -> Result<(), Error> {
         measured = Some(quick.document());
     }
     let Some(path) = &options.report else { return Ok(()) };
-    print_line(format!("As pictures, for a browser: {}", report::write_demo(path, &sections, measured)?.display()))
+    print_line(format!("Report for a browser: {}", report::write_demo(path, &sections, measured)?.display()))
 }
 
-/// Shows the parts that leave something behind if they are not ended in order. Returns what is drawn of them.
+/// Shows the parts that need a clean-up when they are interrupted. Returns their sections of the report.
 fn show(options: &Options) -> Result<Vec<Section>, Error> {
     let folder = Folder::ours();
     let interrupt = Interrupt::watch(move || Folder::remove(&folder))?;
     let shown = show_each(options, &interrupt);
     if shown.is_err() {
-        // Others hear Ctrl-C as well, perhaps sooner than this process; that one ended is no fault then.
+        // Ctrl-C goes to the children too, and may end one before this process gets it: that is an interruption, not a failure.
         interrupt.wait(&[], Some(Instant::now() + AFTER_OTHERS));
     }
     interrupt.check()?;
-    // From now on the kernel ends this process at once again: there is nothing to put away.
+    // There is nothing left to clean up, so the default action of signals may end this process again.
     interrupt::hear_again()?;
     shown
 }

@@ -1,4 +1,4 @@
-//! The process whose memory is written: it opens a region, tells where, and sleeps until it is asked what its memory has.
+//! The process whose memory is written. It opens a region, prints its endpoint, and sleeps until the demo asks for the contents of its memory.
 
 use crate::bench::lines_of;
 use crate::child::{self, myself, Owned};
@@ -12,22 +12,23 @@ use weft::memory::{RegionKey, Rights, Settings};
 use weft::names::Contact;
 use weft::{Node, SharedBundle};
 
-/// The region, its length, and where the first put goes. Nobody gets there without the endpoint's key, so any number will do.
+/// The region's key, its length, and the offset of the first put. Nobody reaches the region without the endpoint's key, so its own key need
+/// not be random.
 pub const KEY: RegionKey = RegionKey(1);
 const BYTES: usize = 1 << 20;
 pub const AT: u64 = 4096;
 
-/// The longest text that is put.
+/// The length of the longest text that is put.
 const TEXT_MOST: usize = 64;
 
-/// How long it may take to answer, and to fall asleep.
+/// How long the process may take to answer, and to fall asleep.
 const PATIENCE: Duration = Duration::from_secs(20);
 const ASLEEP_MOST: Duration = Duration::from_secs(2);
 
-/// It is asleep if the kernel has not run it for so long.
+/// The process counts as asleep if the kernel has not run it for this long.
 const ASLEEP: Duration = Duration::from_millis(5);
 
-/// The process, as the one that started it sees it.
+/// The parent's handle on the process.
 #[derive(Debug)]
 pub struct Owner {
     /// Its endpoint.
@@ -38,7 +39,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Starts it.
+    /// Starts the process.
     pub fn start() -> Result<Owner, Error> {
         let mut command = myself()?;
         command.arg("demo-owner").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -51,16 +52,16 @@ impl Owner {
             return Err(failed("it has no pipes"));
         };
         let lines = lines_of(output)?;
-        let contact = hear(&lines)?.parse().map_err(|e| failed(format!("it told no name and key: {e}")))?;
+        let contact = hear(&lines)?.parse().map_err(|e| failed(format!("it printed no name and key: {e}")))?;
         Ok(Owner { contact, process, input, lines })
     }
 
-    /// Its number.
+    /// The process's number.
     pub fn process(&self) -> u32 {
         self.process.0.id()
     }
 
-    /// Waits until its program sleeps. Returns how often the kernel had run it by then, if that can be seen.
+    /// Waits until the program sleeps. Returns how often the kernel had run it by then, if the kernel tells this.
     pub fn sleeps(&self) -> Option<u64> {
         let since = Instant::now();
         let mut before = self.runs()?;
@@ -74,43 +75,43 @@ impl Owner {
         None
     }
 
-    /// How often the kernel has run its program's thread. It counts when the thread stops.
+    /// How often the kernel has run the program's main thread. The kernel counts a run when it ends.
     pub fn runs(&self) -> Option<u64> {
         let process = self.process();
         runs_in(&std::fs::read_to_string(format!("/proc/{process}/task/{process}/status")).ok()?)
     }
 
-    /// Asks it what its memory has at the place of the first put.
+    /// Asks the process for the text at the place of the first put.
     pub fn wake(&mut self) -> Result<String, Error> {
         self.input.write_all(b"\n").map_err(|e| failed(e.to_string()))?;
         hear(&self.lines)
     }
 }
 
-/// Voluntary and other switches of a thread's context, from its status.
+/// The number of a thread's context switches, voluntary or not, from its status.
 fn runs_in(status: &str) -> Option<u64> {
     let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     Some(of("voluntary_ctxt_switches:")?.saturating_add(of("nonvoluntary_ctxt_switches:")?))
 }
 
 fn hear(lines: &Receiver<String>) -> Result<String, Error> {
-    lines.recv_timeout(PATIENCE).map_err(|_| failed("it says nothing; what it said stands above"))
+    lines.recv_timeout(PATIENCE).map_err(|_| failed("it did not answer; what it printed is above"))
 }
 
 fn failed(cause: impl Into<String>) -> Error {
-    let way_out = "Run it again; if it happens again, report it with this line";
+    let way_out = "Run it again; if it fails again, report this line";
     Error::Process { who: "the process whose memory is written".to_owned(), cause: cause.into(), way_out }
 }
 
-/// The role of that process: opens the region, and waits for a line of input.
+/// Runs the process: opens the region, and waits for a line of input.
 pub fn run() -> Result<(), Error> {
     child::die_with_parent()?;
-    // Serviced: a thread of the bundle does what the set-up takes, for this one sleeps.
+    // This thread sleeps, so the bundle needs a thread of its own to set up sessions: a serviced bundle has one.
     let bundle = SharedBundle::serviced(&Node::new()?)?;
     let me = bundle.memory_endpoint_with_random_key(Settings::default())?;
     let (_region, window) = bundle.with_memory(me, |memory| memory.allocate(BYTES, KEY, Rights::ALL))??;
     print_line(bundle.contact(me)?.to_string())?;
-    let cannot = |e| Error::system("hear the master", e, "This role is started by `weft demo`; type that");
+    let cannot = |e| Error::system("read a line of input", e, "`weft demo` starts this command; type that");
     if std::io::stdin().lock().read_line(&mut String::new()).map_err(cannot)? == 0 {
         return Ok(());
     }
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_switches_are_counted() {
+    fn voluntary_and_other_switches_are_counted() {
         let status = "Name:\tweft\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t2\n";
         assert_eq!(runs_in(status), Some(9));
         assert_eq!(runs_in("Name:\tweft\n"), None);

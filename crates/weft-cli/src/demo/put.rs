@@ -1,4 +1,4 @@
-//! A put into the memory of another process, whose program sleeps meanwhile; and how long puts and gets take.
+//! A put into the memory of another process, whose program sleeps meanwhile; then the time that puts and gets take.
 
 use super::owner::{Owner, AT, KEY};
 use crate::bench::meter::{Meter, Per, Sampled};
@@ -11,46 +11,46 @@ use weft::memory::{Completion, Outcome, Place, PostError, Settings, Source, Targ
 use weft::names::Contact;
 use weft::{Bundle, Endpoint, Node};
 
-/// Bytes of the puts and gets that are timed, and where they go: not where the first put went.
+/// The sizes of the timed puts and gets, and their offset: apart from the first put, whose text must stay.
 const SIZES: [usize; 5] = [8, 64, 1024, 8192, 65536];
 const TIMED_AT: u64 = 128 << 10;
 
-/// The size that is told in words.
+/// The size whose times are printed.
 const TOLD: usize = 64;
 
-/// How long each is timed.
+/// How long each size is timed.
 const TIME: Duration = Duration::from_millis(40);
 
-/// How long the region may take to be mapped, where it can be.
+/// How long to wait until the region is mapped here, if that is possible.
 const MAPPED_MOST: Duration = Duration::from_millis(200);
 
 /// How long an operation may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls in vain between two looks at the clock.
+/// Polls between two reads of the clock.
 const LOOK_EVERY: u32 = 1 << 12;
 
-/// What a put and a get of a size took.
+/// The times of a put and a get of one size.
 struct Cost {
     size: usize,
     put: Sampled,
     get: Sampled,
 }
 
-/// What was seen.
+/// The results.
 struct Seen {
-    /// What was put.
+    /// The text that was put.
     text: String,
     /// The owner's process.
     owner: u32,
-    /// How often the kernel ran the owner's program meanwhile, where it says so.
+    /// How often the kernel ran the owner's program meanwhile, if the kernel tells this.
     runs: Option<u64>,
-    /// Whether the operations were loads and stores of this process.
+    /// Whether this process's own loads and stores carried the operations out.
     is_direct: bool,
     costs: Vec<Cost>,
 }
 
-/// Shows it.
+/// Shows this part.
 pub fn run() -> Result<Vec<Section>, Error> {
     print_line("\nA put: this process writes into the memory of another one, whose program sleeps.")?;
     let mut owner = Owner::start()?;
@@ -66,7 +66,7 @@ pub fn run() -> Result<Vec<Section>, Error> {
     let found = owner.wake()?;
     if found != text {
         return Err(Error::Mismatch {
-            what: "what was put into memory and what its owner finds there".to_owned(),
+            what: "the text that was put and the text that the owner found".to_owned(),
             left: text,
             right: found,
         });
@@ -76,7 +76,7 @@ pub fn run() -> Result<Vec<Section>, Error> {
     seen.draw()
 }
 
-/// This process's side.
+/// The side that puts and gets.
 struct Initiator {
     bundle: Bundle,
     me: Endpoint,
@@ -90,13 +90,13 @@ impl Initiator {
         Ok(Initiator { bundle, me })
     }
 
-    /// Puts bytes into the owner's region. Returns their buffer when all of them are there.
+    /// Puts bytes into the owner's region. Returns the buffer when the put is complete.
     fn put(&mut self, at: u64, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
         loop {
             match self.bundle.memory(self.me)?.try_write(0, Write::to(Place::new(KEY, at)), bytes, 0) {
                 Ok(()) => return Ok(self.end()?.source.unwrap_or_default()),
                 Err((PostError::Full, Source::Owned(back))) => bytes = back,
-                Err((error, _)) => return Err(lost(format!("it was not posted: {error}"))),
+                Err((error, _)) => return Err(lost(format!("it could not be posted: {error}"))),
             }
             self.bundle.poll();
         }
@@ -108,13 +108,13 @@ impl Initiator {
             match self.bundle.memory(self.me)?.try_read(0, Place::new(KEY, at), to, 0) {
                 Ok(()) => return Ok(self.end()?.target.unwrap_or_default()),
                 Err((PostError::Full, Target::Owned(back))) => to = back,
-                Err((error, _)) => return Err(lost(format!("it was not posted: {error}"))),
+                Err((error, _)) => return Err(lost(format!("it could not be posted: {error}"))),
             }
             self.bundle.poll();
         }
     }
 
-    /// Waits for the end of the one operation that is under way.
+    /// Waits for the completion of the operation under way. There is only one at a time.
     fn end(&mut self) -> Result<Completion, Error> {
         let (mut since, mut turns) = (None, 0u32);
         let mut source = None;
@@ -130,13 +130,13 @@ impl Initiator {
             self.bundle.poll();
             turns = turns.wrapping_add(1);
             if turns % LOOK_EVERY == 0 && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                let what = "the end of a put or a get".to_owned();
+                let what = "no completion of a put or a get".to_owned();
                 return Err(Error::Silence { seconds: PATIENCE.as_secs(), what });
             }
         }
     }
 
-    /// Puts until the region is mapped here, where it can be: weft maps what is used more than once.
+    /// Puts again and again until the region is mapped here, if that is possible: weft maps a region that is used more than once.
     fn have_it_mapped(&mut self) -> Result<(), Error> {
         let since = Instant::now();
         while self.direct()? == 0 && since.elapsed() < MAPPED_MOST {
@@ -145,12 +145,12 @@ impl Initiator {
         Ok(())
     }
 
-    /// Operations that were stores and loads of this process.
+    /// The number of operations that this process carried out by its own loads and stores.
     fn direct(&mut self) -> Result<u64, Error> {
         Ok(self.bundle.memory(self.me)?.counters().direct)
     }
 
-    /// Times puts and gets, each alone, from the call until its end is told.
+    /// Times puts and gets, one at a time, each from the call until its completion.
     fn time(&mut self) -> Result<Vec<Cost>, Error> {
         let one = |&size: &usize| {
             let put = timed(vec![1; size], |bytes| self.put(TIMED_AT, bytes))?;
@@ -161,7 +161,7 @@ impl Initiator {
     }
 }
 
-/// Does one thing again and again with the same buffer.
+/// Times an operation that is repeated with the same buffer.
 fn timed(mut bytes: Vec<u8>, mut once: impl FnMut(Vec<u8>) -> Result<Vec<u8>, Error>) -> Result<Sampled, Error> {
     const BATCH: u32 = 16;
     let mut meter = Meter::start(Per::Unit, TIME);
@@ -176,7 +176,7 @@ fn timed(mut bytes: Vec<u8>, mut once: impl FnMut(Vec<u8>) -> Result<Vec<u8>, Er
 }
 
 fn lost(cause: String) -> Error {
-    let way_out = "Run it again; if it happens again, report it with this line";
+    let way_out = "Run it again; if it fails again, report this line";
     Error::Process { who: "a put into the memory of another process".to_owned(), cause, way_out }
 }
 
@@ -193,7 +193,7 @@ impl Seen {
         })
     }
 
-    /// What the owner's program did.
+    /// A sentence about the owner's program.
     fn sleep(&self) -> String {
         match self.runs {
             Some(0) => "its program slept: the kernel did not run it once".to_owned(),
@@ -202,10 +202,10 @@ impl Seen {
         }
     }
 
-    /// What carried the operations out.
+    /// A sentence about who carried the operations out.
     fn way(&self) -> &'static str {
         match self.is_direct {
-            true => "puts and gets are stores and loads of this process",
+            true => "this process puts and gets by its own stores and loads",
             false => "a thread of weft in that process carries puts and gets out",
         }
     }
@@ -225,14 +225,14 @@ impl Seen {
         Ok(vec![
             Section {
                 title: "A put into the memory of another process",
-                words: format!("Meanwhile {}. Here {}.", self.sleep(), self.way()),
+                words: format!("During the put and the measurement below, {}. Here, {}.", self.sleep(), self.way()),
                 picture: self.sketch().draw()?,
                 heads: Vec::new(),
                 rows: Vec::new(),
             },
             Section {
                 title,
-                words: "Less is better. One after the other, each from the call until its completion. The curves are medians.".to_owned(),
+                words: "Lower is better. Puts and gets run one at a time, each timed from the call until its completion. The curves show medians.".to_owned(),
                 picture: times_by_size(title, &curves)?,
                 heads: vec!["size", "put", "put, p99", "get", "get, p99", "n"],
                 rows: self.costs.iter().map(cost).collect(),
@@ -240,7 +240,7 @@ impl Seen {
         ])
     }
 
-    /// Two processes, and what was put.
+    /// Draws the two processes, and the text that was put.
     fn sketch(&self) -> Sketch {
         let mut sketch = Sketch::new("A put into the memory of another process", (820, 190));
         sketch.frame((10, 30), (240, 160), Who::WEFT);

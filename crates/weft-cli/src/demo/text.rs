@@ -1,11 +1,11 @@
-//! What the demonstration counts in: the files given, or this repository's text.
+//! The text whose words the demonstration counts: the given files, or this repository's text.
 
 use crate::error::Error;
 use crate::repository;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is counted outside of a checkout: the source of this demonstration.
+/// The text outside of a checkout: the source of this demonstration.
 const EMBEDDED: [&str; 10] = [
     include_str!("mod.rs"),
     include_str!("words.rs"),
@@ -19,17 +19,17 @@ const EMBEDDED: [&str; 10] = [
     include_str!("frames.rs"),
 ];
 
-/// Directories that hold nothing written by hand.
+/// Directories that are skipped: they have no hand-written files.
 const LEFT_OUT: [&str; 3] = ["target", "build", ".git"];
 
-/// A text, and where it is from.
+/// A text, and a name of its source.
 #[derive(Debug)]
 pub struct Text {
     pub bytes: Vec<u8>,
     pub origin: String,
 }
 
-/// Reads the files, or if none is given, this repository's text.
+/// Reads the files. If none is given, reads this repository's text.
 pub fn read(files: &[PathBuf]) -> Result<Text, Error> {
     if files.is_empty() {
         return Ok(repository_text());
@@ -56,13 +56,14 @@ fn repository_text() -> Text {
     let root = std::env::current_dir().ok().and_then(|dir| repository::root_above(&dir));
     let Some(root) = root else {
         let origin =
-            "the source of this demonstration (not in a checkout of weft; name files to count in them)".to_owned();
+            "the source of this demonstration (this is not a checkout of weft; name files to count their words)"
+                .to_owned();
         return Text { bytes: EMBEDDED.concat().into_bytes(), origin };
     };
     let mut files = Vec::new();
     gather(&root, &mut files);
     files.sort();
-    // What cannot be read, or is no text, is not part of the repository's text.
+    // Skip files that cannot be read, and those with a zero byte, which are not text.
     let texts: Vec<Vec<u8>> =
         files.iter().filter_map(|path| fs::read(path).ok()).filter(|text| !text.contains(&0)).collect();
     Text { origin: format!("the {} text files of {}", texts.len(), root.display()), bytes: texts.join(&b'\n') }

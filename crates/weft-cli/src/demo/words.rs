@@ -1,4 +1,4 @@
-//! Words, counted by several processes over Active Messages, and by this one alone.
+//! Counting words in several processes over Active Messages, and in this process alone.
 
 use super::count::{self, Counts};
 use super::master::{Master, Outcome};
@@ -8,10 +8,10 @@ use crate::output::print_line;
 use crate::progress::Progress;
 use std::time::{Duration, Instant};
 
-/// Words that are shown.
+/// How many words are printed.
 const TOP: usize = 8;
 
-/// Counts, and compares with a single process.
+/// Counts the words both ways, and compares the results.
 pub fn run(options: &Options) -> Result<(), Error> {
     let text = text::read(&options.files)?;
     let chunks = count::chunks(&text.bytes, options.chunk as usize);
@@ -31,7 +31,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     count::count(&text.bytes, &mut expected);
     tell(&outcome, workers, alone.elapsed())?;
     compare(&outcome.counts, &expected)?;
-    print_line(format!("same result: {workers} processes and a single one count the same."))
+    print_line(format!("same result: {workers} processes and a single one counted the same words."))
 }
 
 fn tell(outcome: &Outcome, workers: usize, alone: Duration) -> Result<(), Error> {
@@ -51,7 +51,7 @@ fn tell(outcome: &Outcome, workers: usize, alone: Duration) -> Result<(), Error>
         ms(alone)
     ))?;
     if *given_again > 0 {
-        print_line(format!("A worker died; {given_again} of its messages came back and were given to another."))?;
+        print_line(format!("A worker died; {given_again} of its messages came back, and other workers got them."))?;
     }
     Ok(())
 }
@@ -68,7 +68,7 @@ fn compare(counts: &Counts, expected: &Counts) -> Result<(), Error> {
     })
 }
 
-/// A bar on a terminal, four lines otherwise.
+/// The progress: a bar on a terminal, otherwise up to four lines.
 struct Counted {
     bar: Progress,
     chunks: usize,

@@ -1,7 +1,6 @@
 //! A worker of the demonstration: counts the words of the chunks that the master sends.
 //!
-//! It finds the master by the name and key in its environment, which only its own user can read; a command line could be
-//! read by everybody.
+//! The environment gives it the master's name and key. Only its own user can read that, while everybody can read a command line.
 
 use super::count::{count, write, Counts};
 use super::{master_op, worker_op, MASTER_VARIABLE, PART_MOST};
@@ -13,9 +12,9 @@ use std::rc::Rc;
 use weft::am::ReplyToken;
 use weft::{Bundle, Endpoint, Event, Key, Name, Node};
 
-/// A chunk that waits to be counted.
+/// A chunk to count.
 struct Task {
-    /// Which chunk, in which attempt: sent back with the counts.
+    /// The chunk and the attempt, which the answer repeats.
     id: [u32; 2],
     text: Vec<u8>,
     token: ReplyToken,
@@ -56,7 +55,8 @@ pub fn run() -> Result<(), Error> {
     }
 }
 
-/// Counts one chunk. All parts but the last go as one-way messages; the last is the reply and says how many there are.
+/// Counts one chunk and sends the counts in parts. The last part is the reply; those before it are one-way messages. Each has the number of
+/// parts.
 fn serve(bundle: &mut Bundle, endpoint: Endpoint, task: Task) -> Result<(), Error> {
     let Task { id: [chunk, attempt], text, token } = task;
     let mut counts = Counts::default();
@@ -67,7 +67,7 @@ fn serve(bundle: &mut Bundle, endpoint: Endpoint, task: Task) -> Result<(), Erro
     for part in others {
         bundle.send(endpoint, 0, master_op::PART, &args, part)?;
     }
-    // If the master is gone there is nobody to reply to; that is seen at the next poll.
+    // This fails if the master is gone. The next poll notices that.
     let _ = bundle.reply(token, master_op::PART, &args, last);
     Ok(())
 }
@@ -81,7 +81,7 @@ fn has_ended(bundle: &mut Bundle) -> bool {
 fn master() -> Result<(Name, Key), Error> {
     let unusable = |cause: String| Error::Usage {
         cause: format!("{MASTER_VARIABLE} does not name a master: {cause}"),
-        way_out: "Workers are started by `weft demo`; type that".to_owned(),
+        way_out: "`weft demo` starts the workers; type that".to_owned(),
     };
     let text = std::env::var(MASTER_VARIABLE).map_err(|e| unusable(e.to_string()))?;
     let (name, key) = text.split_once(' ').ok_or_else(|| unusable("it has no key".to_owned()))?;
