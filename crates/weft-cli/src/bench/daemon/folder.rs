@@ -31,7 +31,7 @@ impl Folder {
             verb: "make",
             path: path.clone(),
             source,
-            way_out: "Name a folder where you may write in TMPDIR",
+            way_out: "Set TMPDIR to a folder that you may write to",
         })?;
         Ok(Folder(path))
     }

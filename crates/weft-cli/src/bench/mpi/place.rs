@@ -77,7 +77,7 @@ impl Place {
             verb: "write",
             path: remote.clone(),
             source,
-            way_out: "Name a folder where you may write in TMPDIR",
+            way_out: "Set TMPDIR to a folder that you may write to",
         })?;
         Ok((Place::Hosts(Hosts { joined, remote }), interrupt))
     }

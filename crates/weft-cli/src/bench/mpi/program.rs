@@ -37,7 +37,7 @@ impl Folder {
             verb: "write",
             path: path.to_path_buf(),
             source,
-            way_out: "Name a folder where you may write in TMPDIR",
+            way_out: "Set TMPDIR to a folder that you may write to",
         };
         fs::create_dir(&path).map_err(|source| failed(&path, source))?;
         let folder = Folder(path);
