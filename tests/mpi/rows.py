@@ -1,10 +1,11 @@
-"""Looks whether a file of `weft bench mpi` has every row: rows.py FILE [hpcc]. Rows may be missing if the file says why; those of weft may not."""
+"""Checks that a document of `weft bench mpi` has every row: rows.py FILE [hpcc]. Rows may be missing if the document says why, but not those of weft."""
 import json
 import sys
 
 METRICS = "rtt bandwidth rate barrier allreduce put put.bandwidth get get.bandwidth nbody nbody.speedup"
 HPCC = "hpcc.hpl hpcc.transpose hpcc.random hpcc.fft"
-# On one host each MPI goes over each transport. Between two, MPICH has none of its own, and put and get of Open MPI's tcp are its own.
+# On one host, each MPI is measured over each transport. Between hosts, MPICH has no transport of its own, and Open MPI's put and get over tcp
+# are left out: they would use the same transport as those of openmpi-own.
 LOCAL = [f"{mpi}-{transport}" for mpi in ("openmpi", "mpich") for transport in ("weft", "own", "tcp", "shm")]
 HOSTS = ["openmpi-weft", "openmpi-own", "openmpi-tcp", "mpich-weft", "mpich-tcp"]
 
