@@ -96,7 +96,7 @@ pub fn tell_at(place: SocketAddr, peer: &Peer) -> Result<NameServer, c_int> {
         false => NameServer::open_at(place),
     };
     let names = opened.map_err(|error| {
-        eprintln!("weft: libfabric's endpoint cannot be told at {place}: {error}");
+        eprintln!("weft: cannot publish libfabric's endpoint at {place}: {error}");
         -libc::EADDRINUSE
     })?;
     let told = names.tell_with_key("", Contact { name: peer.name, key: peer.key });

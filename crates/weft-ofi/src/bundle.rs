@@ -33,7 +33,7 @@ pub fn message_settings() -> Result<tagged::Settings, String> {
             .and_then(|value| value.trim().parse().ok())
             .filter(|mib| SEND_BUFFER_RANGE.contains(mib))
             .ok_or_else(|| {
-                format!("{SEND_BUFFER}={} is no number of MiB from 1 to {}", value.to_string_lossy(), 1 << 20)
+                format!("{SEND_BUFFER}={} is not a number of MiB from 1 to {}", value.to_string_lossy(), 1 << 20)
             })?,
     };
     Ok(tagged::Settings {
