@@ -88,11 +88,11 @@ impl Fault {
     /// Cause and way out.
     fn text(self) -> &'static CStr {
         match self {
-            Fault::Argument => c"an argument is NULL, or out of its range: see what weft.h says of it",
+            Fault::Argument => c"an argument is NULL, or out of its range: see its description in weft.h",
             Fault::Handle => c"stale handle: the object was freed, or the handle is of another kind; use the one that its maker returned",
             Fault::InHandler => c"a handler cannot use the bundle that runs it: use the calls that take its message",
             Fault::Busy => c"another thread is using this sequential bundle: make it parallel, or let one thread at a time use it",
-            Fault::Forked => c"this process was forked after weft was opened, and what its parent has open is not its own: make a new node here",
+            Fault::Forked => c"this process was forked after weft was opened, and cannot use what its parent opened: make a new node here",
             Fault::Full => c"full: poll, take events, and send again after the can-send event",
             Fault::TimedOut => c"timed out: no room within the time limit, and nothing was sent; the receiver is slow, stopped or unreachable",
             Fault::TooLarge => c"too large: a message has at most 16 arguments and 65,536 bytes; split it",
@@ -102,9 +102,9 @@ impl Fault {
             Fault::NotARequest => c"nothing to reply to: the message is not a request, or was answered already",
             Fault::PeerLost => c"the peer that asked is gone: nobody waits for this reply any more",
             Fault::System => c"the operating system refused something: weft_last_error says what, and what helps",
-            Fault::Name => c"this is no name: a name begins with \"weft1:\" and is 60 characters long; copy it whole",
+            Fault::Name => c"this is not a name: a name begins with \"weft1:\" and is 60 characters long; copy it whole",
             Fault::NotInBundle => c"the endpoint does not live in that bundle, or the two bundles are of different nodes",
-            Fault::Broken => c"an error inside of weft: report it, with what was printed to standard error",
+            Fault::Broken => c"an error inside weft: report it, with the output on standard error",
         }
     }
 }
