@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_is_wrong_in_a_scenario_is_named() {
         for (text, says) in [
-            ("loss = \"5\"", "`5` is no share"),
+            ("loss = \"5\"", "`5` is not a share"),
             ("lose = \"5%\"", "`lose` is not known"),
             ("seed = -1", "`seed` is a number"),
             ("[[step]]\nloss = 0.1", "says when"),

@@ -104,7 +104,7 @@ impl FromStr for Share {
         };
         match number.trim().parse::<f64>() {
             Ok(number) if (0.0..=whole).contains(&number) => Ok(Share(number / whole)),
-            _ => Err(format!("`{text}` is no share: give 0% to 100%, or 0 to 1")),
+            _ => Err(format!("`{text}` is not a share: give 0% to 100%, or 0 to 1")),
         }
     }
 }
@@ -120,7 +120,7 @@ impl FromStr for Nanos {
         let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         match time.filter(|&time| time <= TIME_MOST) {
             Some(time) => Ok(Nanos(time.as_nanos() as u64)),
-            None => Err(format!("`{text}` is no time up to an hour: give 200us, 15ms, 1.5s")),
+            None => Err(format!("`{text}` is not a time up to an hour: give 200us, 15ms, 1.5s")),
         }
     }
 }
@@ -133,7 +133,7 @@ impl FromStr for Rate {
         match bits {
             _ if text.trim() == "none" => Ok(Rate(0)),
             Some(bits) if (1e3..=RATE_MOST).contains(&bits) => Ok(Rate(bits as u64)),
-            _ => Err(format!("`{text}` is no rate: give 100kbit, 10Mbit, 1Gbit, or none")),
+            _ => Err(format!("`{text}` is not a rate: give 100kbit, 10Mbit, 1Gbit, or none")),
         }
     }
 }
@@ -146,7 +146,7 @@ impl FromStr for Room {
         match (scaled(text, &[("p", 1.0)]), bytes) {
             (Some(frames), _) if (1.0..=ROOM_MOST).contains(&frames) => Ok(Room::Frames(frames as usize)),
             (None, Some(bytes)) if (1.0..=ROOM_MOST).contains(&bytes) => Ok(Room::Bytes(bytes as u64)),
-            _ => Err(format!("`{text}` is no room: give bytes, as 100000 or 64KiB, or frames, as 25p")),
+            _ => Err(format!("`{text}` is not a queue size: give bytes, as 100000 or 64KiB, or frames, as 25p")),
         }
     }
 }
@@ -157,7 +157,7 @@ impl FromStr for Count {
     fn from_str(text: &str) -> Result<Count, Wrong> {
         match text.trim().parse() {
             Ok(count @ 1..) => Ok(Count(count)),
-            _ => Err(format!("`{text}` is no number from 1")),
+            _ => Err(format!("`{text}` is not a number from 1")),
         }
     }
 }
@@ -174,7 +174,7 @@ impl FromStr for Bursts {
             (Some(length), None) if (1.0..=1e6).contains(&length) => {
                 Ok(Bursts { begin, end: Share(1.0 / length), loss })
             }
-            _ => Err(format!("`{text}` tells of no bursts: give 0.1%,20 or 0.1%,20,50%")),
+            _ => Err(format!("`{text}` does not describe bursts: give 0.1%,20 or 0.1%,20,50%")),
         }
     }
 }
