@@ -200,7 +200,8 @@ impl Job {
         let ranks = gifts.iter().map(|gift| contacts(gift)).collect::<Option<Vec<_>>>();
         let ranks = ranks.filter(|ranks| ranks.len() == size as usize).ok_or_else(|| {
             JobError::Launcher(
-                "gave what no weft exchanges; are all ranks the same program, of the same weft?".to_owned(),
+                "passed on data that is not weft's (do all ranks run the same program and the same version of weft?)"
+                    .to_owned(),
             )
         })?;
         for (index, [(name, key), _]) in ranks.iter().enumerate() {

@@ -68,5 +68,5 @@ fn gone(error: std::io::Error) -> JobError {
 }
 
 fn strange() -> JobError {
-    JobError::Launcher("says what no weft says".to_owned())
+    JobError::Launcher("sent an invalid message (is it of another version of weft?)".to_owned())
 }
