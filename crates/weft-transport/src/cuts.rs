@@ -137,7 +137,7 @@ impl<M: Memory> Cuts<M> {
         Whole { packet: &mut self.memory.as_mut()[start - AHEAD..start + len], sum, covered: AHEAD + len }
     }
 
-    /// Where the packet of a cut lies in the memory, and how many slots follow to its end.
+    /// Where the packet of a cut lies in the memory, and how many slots there are from it to the end.
     #[inline]
     pub fn position(&self, at: u64) -> (usize, usize) {
         let (slot, _) = self.place(at);

@@ -227,7 +227,7 @@ impl<M: Memory> Outgoing<M> {
     }
 
     /// How many bytes of a run its checksum has to cover if it may leave payloads out: up to [`RECORD_COVERED`] bytes
-    /// into the last record that begins there. All of them, if it is not known where records begin.
+    /// into the last record that has bytes in it. All of them, if it is not known where records begin.
     pub fn covered(&self, run: Run) -> usize {
         let len = usize::from(run.len);
         let to = run.from + len as u64;

@@ -11,14 +11,14 @@ const WORDS: usize = SPAN as usize / 64;
 pub enum Arrival {
     /// It did not arrive before.
     New(u64),
-    /// It is a duplicate, or its sender has given it up.
+    /// It is a duplicate, or its sender does not wait for it.
     Old,
 }
 
 /// The packets that arrived, as far as their sender still waits for acknowledgements: at most [`SPAN`] numbers, 128 bytes.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Every packet below arrived, or its sender gave it up.
+    /// Every packet below arrived, or its sender does not wait for it.
     all_below: u64,
     /// One more than the highest that arrived.
     above: u64,
@@ -64,7 +64,7 @@ impl Received {
         }
     }
 
-    /// Every packet below arrived, or its sender gave it up.
+    /// Every packet below arrived, or its sender does not wait for it.
     #[inline]
     pub fn all_below(&self) -> u64 {
         self.all_below

@@ -282,7 +282,7 @@ struct Acks {
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     heard_at: Time,
-    /// When the peer was asked, if nothing was heard since.
+    /// When the peer's silence began: when it was asked, or was last heard with packets in flight.
     asked_at: Option<Time>,
     /// Timeouts since the peer was last heard.
     probes: u32,

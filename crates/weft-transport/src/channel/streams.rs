@@ -192,7 +192,7 @@ impl<M: Memory> Stream<M> {
     }
 
     /// What to tell the peer about how far records were taken; `None` if none arrived. While the reading half is lent,
-    /// that is how far they were taken before it was lent.
+    /// that is how far they were taken before it was lent: so a reply sent meanwhile acknowledges the messages before.
     #[inline]
     fn tell(&mut self) -> Option<(u64, u64)> {
         match &mut self.inc {

@@ -139,15 +139,16 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
         self.sent.has_room() && self.sent.in_flight() < self.congestion_window() && self.paced_until <= now
     }
 
-    /// Whether the window is so small that packets wait for acknowledgements, once a packet of `bytes` is sent.
+    /// Whether a packet of `bytes`, sent now, asks for an immediate acknowledgement: half of a small window is then in
+    /// flight, and the next packets wait for it.
     #[inline]
     fn hurries(&self, bytes: usize) -> bool {
         let window = self.congestion.window();
         self.sent.in_flight() + bytes as u64 >= window / 2 && self.waits_for_each(window)
     }
 
-    /// Whether this packet, sent with half of the window in flight, asks for an immediate acknowledgement: every packet
-    /// in a very small window, every second one in a small window.
+    /// Whether a packet that fills half of the window asks for an immediate acknowledgement: every packet in a very
+    /// small window, every second one in a small window.
     #[cold]
     fn waits_for_each(&self, window: u64) -> bool {
         let packet = self.packet_size() as u64;
@@ -223,7 +224,6 @@ impl<C: Congestion, M: Memory> Channel<C, M> {
             }
         }
         let packet = writer.finish();
-        // The next packet waits for its acknowledgement, or for its time.
         let bytes = packet.len();
         let hurries = may_send && self.hurries(bytes);
         Header { hurries, ..self.header(now) }.write(packet);

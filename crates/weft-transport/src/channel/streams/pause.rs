@@ -226,7 +226,7 @@ impl<M: Memory> Streams<M> {
         }
     }
 
-    /// Tells the peer if whether the stream is paused has changed.
+    /// Begins or ends a pause, and tells the peer, if the stream's reasons to be paused have changed.
     fn note_pause(&mut self, id: StreamId, reason: PauseReason) {
         let Some(s) = find(&mut self.places, id) else { return };
         let pausing = &mut s.pausing;
