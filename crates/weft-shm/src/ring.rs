@@ -163,8 +163,9 @@ const LONG: u32 = record::lines(0, LARGE_LEAST);
 /// Eight unused lines halve the round trip of 4 KiB in a bare ring, and four change nothing. With fifteen, records of 2, 4 and 8 KiB
 /// begin a multiple of sixteen lines apart, which is a few percent better than eight (docs/design/payloads.md).
 const GAP: u32 = 15;
-/// Lines that stay unused behind a record of one line, because a processor that reads a line prefetches the next one, too. Even, so that
-/// such records use all sets of a cache: 16 B there and back take 125 ns, and 131 with one unused line. See also `quiet.rs`.
+/// Lines that stay unused behind a record of one line that belongs to no stream, because a processor that reads a line prefetches the next
+/// one, too. Even, so that such records use all sets of a cache: 16 B there and back take 125 ns, and 131 with one unused line. See also
+/// `quiet.rs`.
 const APART: u32 = 2;
 
 /// The lines from the beginning of a record to that of the next one.

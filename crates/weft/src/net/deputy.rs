@@ -21,7 +21,7 @@ use weft_link::{Switch, SWITCH};
 use weft_shm::barrier;
 use weft_shm::biased::Visitor;
 
-/// A poll of the network rewinds the switch if the last time was this long ago.
+/// A poll of the network rewinds the switch if the last time was at least this long ago.
 pub(crate) const WIND_EVERY: Duration = Duration::from_millis(1);
 
 /// A deputy that received something checks again after this, before it rests.
