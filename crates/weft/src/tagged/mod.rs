@@ -53,8 +53,8 @@ pub struct Settings {
     pub operations_most: usize,
     /// Bytes of injected messages that may wait here for room. Above that, injections return *full*.
     pub injected_most: usize,
-    /// Receives from a peer that has freed its endpoint stay posted until they are cancelled. They still fail if the peer dies
-    /// without a goodbye. By default receives fail in both cases. For libraries whose programs cancel such receives themselves.
+    /// Receives from a peer that has freed its endpoint stay posted until they are cancelled. Receives from a peer that dies without
+    /// freeing it still fail. By default receives fail in both cases. For libraries whose programs cancel such receives themselves.
     pub receives_stay: bool,
 }
 
