@@ -5,11 +5,12 @@
 //! for other data, which would then be sent. So they are mapped for this use alone, and unmapped when they are dropped, which leaves the
 //! kernel's pages as they were.
 //!
-//! The pages are those of a memfd that no other process has. The kernel sends pages of a file with one call (`sendfile`); other memory
-//! would need two, by way of a pipe (`vmsplice`, `splice`).
+//! The pages are those of a memfd that nobody else has: of a file the kernel hands pages over with one call (`sendfile`), and of other memory with two,
+//! by way of a pipe (`vmsplice`, `splice`). A memfd's mapping is shared, so forked children do not inherit it: a child that wrote there would change
+//! what its parent sends.
 
 use crate::fork::Descriptor;
-use crate::sys::make_file;
+use crate::sys::Shared;
 use rustix::io::{retry_on_intr, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::Layout;
@@ -30,8 +31,15 @@ use std::sync::OnceLock;
 pub struct Pages {
     base: NonNull<u8>,
     bytes: usize,
-    /// The memfd of the pages. `None` if the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
-    file: Option<Descriptor>,
+    /// What they are of. `None` where the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
+    file: Option<File>,
+}
+
+/// A memfd and its only mapping.
+#[derive(Debug)]
+struct File {
+    mapping: Shared,
+    descriptor: Descriptor,
 }
 
 // SAFETY: this value is the only way to its memory, which any thread may use and unmap.
@@ -47,16 +55,16 @@ impl Pages {
         };
         let size = layout.size();
         let file = take_file(size);
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        let any = std::ptr::null_mut();
         let base = match &file {
-            // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing. The file was just made, has this size, and is
-            // given to nobody, so nobody shrinks it.
-            Some(file) => unsafe { rustix::mm::mmap(any, size, rights, MapFlags::SHARED, file, 0) },
-            // SAFETY: as above, without a file.
-            None => unsafe { rustix::mm::mmap_anonymous(any, size, rights, MapFlags::PRIVATE) },
+            Some(file) => Some(file.mapping.base()),
+            None => {
+                let (any, rights) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+                // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+                let base = unsafe { rustix::mm::mmap_anonymous(any, size, rights, MapFlags::PRIVATE) };
+                base.ok().and_then(|base| NonNull::new(base.cast()))
+            }
         };
-        match base.ok().and_then(|base| NonNull::new(base.cast())) {
+        match base {
             Some(base) => Pages { base, bytes, file },
             None => std::alloc::handle_alloc_error(layout),
         }
@@ -85,7 +93,7 @@ impl Pages {
         let Some(file) = self.file.as_ref().filter(|_| part.end <= self.bytes) else { return Err(Errno::OPNOTSUPP) };
         let sent = retry_on_intr(|| {
             let mut from = part.start as u64;
-            rustix::fs::sendfile(socket, file.checked(), Some(&mut from), part.len())
+            rustix::fs::sendfile(socket, file.descriptor.checked(), Some(&mut from), part.len())
         })?;
         if sent < part.len() {
             return Err(Errno::IO);
@@ -97,8 +105,8 @@ impl Pages {
 impl AsRef<[u8]> for Pages {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: that many bytes are mapped as long as this lives, and were zeroed by the kernel. They are written through `as_mut`
-        // alone, which takes this exclusively. A `Layout` has them, so they are at most `isize::MAX`.
+        // SAFETY: so many bytes are mapped as long as this lives, and were zeroed by the kernel: in a forked child, others at the same
+        // place. They are written through `as_mut` alone, which takes this exclusively. A `Layout` has them, so they are at most `isize::MAX`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }
@@ -114,10 +122,11 @@ impl AsMut<[u8]> for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.file.is_some() {
+            // Its mapping ends with it. The kernel keeps the pages that it still sends.
             FILES.fetch_sub(1, Ordering::Relaxed);
+            return;
         }
-        // SAFETY: `zeroed` mapped it with this length, and what borrows from it has ended. The kernel keeps the pages that it still
-        // sends, not the mapping.
+        // SAFETY: `zeroed` mapped it with this length, and what borrows from it has ended. It is private, so a forked child has its own.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
     }
 }
@@ -129,12 +138,13 @@ static FILES: AtomicU32 = AtomicU32::new(0);
 const FILES_MOST: u32 = 64;
 
 /// A file for pages, if they are sent and there may be one more.
-fn take_file(bytes: usize) -> Option<Descriptor> {
+fn take_file(bytes: usize) -> Option<File> {
     if !Pages::are_sent() {
         return None;
     }
     let is_one_more = FILES.fetch_add(1, Ordering::Relaxed) < FILES_MOST;
-    let file = is_one_more.then(|| make_file("weft-pages", bytes).ok()).flatten();
+    let made = is_one_more.then(|| Shared::create("weft-pages", bytes).ok()).flatten();
+    let file = made.map(|(mapping, descriptor)| File { mapping, descriptor });
     if file.is_none() {
         FILES.fetch_sub(1, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weft_shm::biased::Owner;
-use weft_shm::{barrier, Consumer, Descriptor, Forked, Lanes, Life, MapMem, Own, Producer, Shared};
+use weft_shm::{barrier, Consumer, Descriptor, Forked, Lanes, Life, MapMem, Own, Pages, Producer, Shared};
 use weft_wire::path::Peek;
 use weft_wire::{Head, Kind};
 
@@ -195,6 +195,27 @@ fn a_child_that_goes_on_with_a_ring_finds_it_empty() {
     let (_producer, mut consumer) = both.expect("the child has its copy");
     let Peek::Record(record) = consumer.peek() else { panic!("the record") };
     assert_eq!(record.payload, b"for the parent");
+}
+
+#[test]
+fn what_a_child_writes_to_pages_is_not_what_its_parent_sends() {
+    let _turn = turn();
+    let mut pages = Some(Pages::zeroed(20_000));
+    let sent = pages.as_mut().expect("made");
+    sent.as_mut().fill(7);
+    let are_sent = sent.can_be_sent();
+    in_a_child(|| {
+        let mut pages = pages.take().expect("inherited");
+        pages.as_mut().fill(9);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+        assert!(!maps.contains("weft-pages"));
+        // Of a memfd there are others in their place by now, which are left alone.
+        let address = format!("{:x}-", pages.as_ref().as_ptr() as usize);
+        drop(pages);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+        assert_eq!(maps.contains(&address), are_sent, "{address} in {maps}");
+    });
+    assert_eq!(pages.expect("the child has its copy").as_ref(), [7; 20_000]);
 }
 
 /// Counts its drops.
