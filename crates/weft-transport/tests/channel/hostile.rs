@@ -24,7 +24,11 @@ pub struct Liar {
 
 impl Liar {
     pub fn new() -> Liar {
-        let mut world = World::connected(1, 9);
+        Liar::of(World::connected(1, 9))
+    }
+
+    /// Takes the place of host 1 in a world that is connected.
+    pub fn of(mut world: World) -> Liar {
         let (to, from) = (world.channel(0).ours().id, world.channel(1).ours().id);
         world.hosts[1].channel = None;
         world.links[0].faults.drop = 1_000_000;
@@ -32,7 +36,7 @@ impl Liar {
     }
 
     /// The next packet, with these frames.
-    fn packet(&mut self, frames: &[Frame<'_>]) -> Vec<u8> {
+    pub fn packet(&mut self, frames: &[Frame<'_>]) -> Vec<u8> {
         self.number += 1;
         let mut packet = vec![0; MTU];
         let mut writer = Writer::new(&mut packet);
