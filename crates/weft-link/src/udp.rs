@@ -75,6 +75,8 @@ pub struct Udp<K = Linux> {
     has_words: Cell<bool>,
     /// The best [`Way`] of sending that the kernel has not refused.
     way: Cell<Way>,
+    /// The kernel does not take pages.
+    copies: Cell<bool>,
     stamps: Stamps,
     kernel: K,
 }
@@ -143,6 +145,7 @@ impl Udp {
             dropped: 0,
             has_words: Cell::new(false),
             way: self.way.clone(),
+            copies: Cell::new(false),
             stamps: Stamps::default(),
             kernel: Linux::default(),
         })
@@ -162,8 +165,21 @@ impl<K: Kernel> Udp<K> {
         let way = Cell::new(Way::Segments);
         let has_words = Cell::new(false);
         let (peer, receive_most, pace) = (None, None, Pace::default());
-        let stamps = Stamps::default();
-        Ok(Udp { socket, local, peer, receive_bytes, receive_most, pace, dropped: 0, has_words, way, stamps, kernel })
+        let (copies, stamps) = (Cell::new(false), Stamps::default());
+        Ok(Udp {
+            socket,
+            local,
+            peer,
+            receive_bytes,
+            receive_most,
+            pace,
+            dropped: 0,
+            has_words,
+            way,
+            copies,
+            stamps,
+            kernel,
+        })
     }
 
     /// Limits the receive buffer to `most` bytes of kernel memory, also for direct sockets that are made from now on.
@@ -233,7 +249,8 @@ impl<K: Kernel> Udp<K> {
         let rest = &packets[whole.len()..];
         let is_run =
             (PAGES_LEAST..=DATAGRAM_MOST).contains(&whole.len()) && count <= SEGMENTS_MOST && pages.can_be_sent();
-        let length = u16::try_from(segment).ok().filter(|_| is_run && self.way.get() == Way::Segments);
+        let takes_pages = self.way.get() == Way::Segments && !self.copies.get();
+        let length = u16::try_from(segment).ok().filter(|_| is_run && takes_pages);
         let went = length.map(|length| self.kernel.send_pages(self.socket.checked(), pages, whole, length));
         match went.map(|went| went.or_else(was_dropped)) {
             Some(Ok(())) if rest.is_empty() => Sent { packets: count, stop: None },
@@ -241,11 +258,15 @@ impl<K: Kernel> Udp<K> {
                 let Sent { packets, stop } = self.send_to_peer(rest, segment);
                 Sent { packets: count + packets, stop }
             }
-            Some(Err(error)) if stop(error) == Stop::Full => Sent { packets: 0, stop: Some(Stop::Full) },
-            // Try the other way: the error comes again, or the kernel takes the packets.
+            Some(Err(Errno::AGAIN)) => Sent { packets: 0, stop: Some(Stop::Full) },
+            // Whatever it is, it is told again, or the kernel takes them by another way.
             Some(Err(error)) => {
-                self.note(error);
-                self.send_to_peer(packets, segment)
+                // What is said of the way there, or of memory now, says nothing of pages. Nor does what packets are told that can go by no way (too
+                // large ones, by older kernels).
+                let says_nothing = self.note(error) || error == Errno::NOMEM;
+                let sent = self.send_to_peer(packets, segment);
+                self.copies.set(!says_nothing && sent.stop.is_none());
+                sent
             }
             None => self.send_to_peer(packets, segment),
         }
@@ -547,8 +568,6 @@ pub struct Got {
 pub struct Linux {
     /// The segment length that is set on the socket, or 0. Set on the socket and not given with each datagram, because it rarely changes.
     segment: Cell<u16>,
-    /// The kernel does not take pages, so they are copied.
-    copies: Cell<bool>,
 }
 
 impl Linux {
@@ -584,15 +603,8 @@ impl Kernel for Linux {
     }
 
     fn send_pages(&self, socket: BorrowedFd<'_>, pages: &Pages, run: Range<usize>, segment: u16) -> Result<(), Errno> {
-        if self.copies.get() {
-            return Err(Errno::OPNOTSUPP);
-        }
         self.cut_into(socket, segment)?;
-        pages.send(socket, run).inspect_err(|error| {
-            // Errors of the network, or of a full socket, say nothing about pages.
-            let says_nothing = is_told_by_networks(*error) || *error == Errno::NOBUFS || stop(*error) == Stop::Full;
-            self.copies.set(!says_nothing);
-        })
+        pages.send(socket, run)
     }
 
     #[cold]

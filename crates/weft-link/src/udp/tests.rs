@@ -504,27 +504,52 @@ fn a_long_run_of_lasting_memory_goes_as_pages_and_a_last_shorter_packet_by_itsel
 }
 
 #[test]
-fn a_kernel_that_takes_no_pages_gets_copies_and_a_full_one_gets_nothing() {
-    let (a, mut b) = connected();
+fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
     let bytes = run(20_000);
-    for error in [Errno::INVAL, Errno::OPNOTSUPP, Errno::CONNREFUSED, Errno::MSGSIZE] {
+    let pages = pages_of(&bytes);
+    // What is said of pages is remembered. What is said of the way there, or of memory now, is not.
+    for (error, is_of_pages) in [
+        (Errno::INVAL, true),
+        (Errno::OPNOTSUPP, true),
+        (Errno::CONNREFUSED, false),
+        (Errno::MSGSIZE, false),
+        (Errno::NOMEM, false),
+    ] {
+        let (a, mut b) = connected();
         a.kernel.plan(Call::Pages, error);
-        assert_eq!(
-            a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000),
-            Sent { packets: 20, stop: None },
-            "{error}"
-        );
-        assert_eq!(a.kernel.take_seen(), [Call::Pages, Call::Segments]);
-        assert_eq!(packets(&mut b, 20), cut(&bytes, 1000));
+        for calls in [&[Call::Pages, Call::Segments][..], if is_of_pages { &[Call::Segments] } else { &[Call::Pages] }]
+        {
+            let sent = a.send_lasting_to_peer(&pages, 0..20_000, 1000);
+            assert_eq!(sent, Sent { packets: 20, stop: None }, "{error}");
+            assert_eq!(a.kernel.take_seen(), calls, "{error}");
+            assert_eq!(packets(&mut b, 20), cut(&bytes, 1000));
+        }
     }
+    let (a, mut b) = connected();
     a.kernel.plan(Call::Pages, Errno::AGAIN);
-    assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000), Sent { packets: 0, stop: Some(Stop::Full) });
+    assert_eq!(a.send_lasting_to_peer(&pages, 0..20_000, 1000), Sent { packets: 0, stop: Some(Stop::Full) });
     assert_eq!(a.kernel.take_seen(), [Call::Pages]);
     assert_eq!(b.receive(&mut [0; 2000]), Received::Nothing);
 }
 
 #[test]
-fn an_error_about_a_gone_peer_does_not_turn_pages_off() {
+fn packets_that_go_by_no_way_are_no_reason_to_copy_smaller_ones() {
+    let (a, mut b) = connected();
+    let bytes = run(20_000);
+    // What older kernels say of segments that the interface does not carry.
+    a.kernel.plan(Call::Pages, Errno::INVAL);
+    a.kernel.plan(Call::Segments, Errno::INVAL);
+    a.kernel.refuse(Call::Many, Errno::MSGSIZE);
+    let sent = a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000);
+    assert_eq!(sent, Sent { packets: 0, stop: Some(Stop::TooLarge) });
+    a.kernel.take_seen();
+    assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 500).packets, 40);
+    assert_eq!(a.kernel.take_seen(), [Call::Pages]);
+    assert_eq!(packets(&mut b, 40), cut(&bytes, 500));
+}
+
+#[test]
+fn a_peer_that_is_gone_is_no_reason_to_copy_for_the_next_one() {
     let (a, b) = connected();
     let bytes = run(20_000);
     let gone = b.local();
@@ -533,7 +558,7 @@ fn an_error_about_a_gone_peer_does_not_turn_pages_off() {
     for _ in 0..10 {
         assert_eq!(a.send_lasting_to_peer(&pages_of(&bytes), 0..20_000, 1000).packets, 20, "to {gone}");
     }
-    assert!(!a.kernel.linux.copies.get());
+    assert!(!a.copies.get());
     assert!(a.kernel.take_seen().contains(&Call::Segments), "it was told, and the run went by another call");
 }
 
