@@ -63,13 +63,21 @@ impl Folds {
 
     #[cold]
     fn asked() -> Option<Folds> {
-        let has_all = is_x86_feature_detected!("vpclmulqdq")
+        let has_all = Folds::can_run() && !is_x86_feature_detected!("avx512vl");
+        ANSWER.store(if has_all { WIDE } else { NARROW }, Relaxed);
+        has_all.then_some(Folds(()))
+    }
+
+    /// Of every processor that can run them, be there something faster or not.
+    pub fn wherever_they_run() -> Option<Folds> {
+        Folds::can_run().then_some(Folds(()))
+    }
+
+    fn can_run() -> bool {
+        is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("pclmulqdq")
             && is_x86_feature_detected!("sse4.2")
-            && !is_x86_feature_detected!("avx512vl");
-        ANSWER.store(if has_all { WIDE } else { NARROW }, Relaxed);
-        has_all.then_some(Folds(()))
     }
 
     /// The checksum of these bytes.

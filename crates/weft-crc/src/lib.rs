@@ -62,6 +62,18 @@ pub fn crc32c_in_lanes(_: &[u8]) -> Option<u32> {
     None
 }
 
+/// The same folded with 256 bits, also where another way is faster. `None` where it cannot be run.
+#[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
+pub fn crc32c_by_folds(bytes: &[u8]) -> Option<u32> {
+    folds::Folds::wherever_they_run().map(|folds| folds.crc32c(bytes))
+}
+
+/// As the one above, which this compiler or processor does not have.
+#[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
+pub fn crc32c_by_folds(_: &[u8]) -> Option<u32> {
+    None
+}
+
 #[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
 fn narrow(_: &[u8]) -> Option<u32> {
     None
