@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+#[cfg(test)]
+mod late;
 mod link;
 mod switch;
 mod udp;

@@ -106,7 +106,7 @@ pub struct UdpLink {
 
 /// Memory for streams that have much under way. Its pages go to direct sockets without a copy.
 #[derive(Debug)]
-pub struct Stock(Pages);
+pub struct Stock(pub(crate) Pages);
 
 impl Memory for Stock {
     fn zeroed(bytes: usize) -> Stock {
