@@ -488,7 +488,66 @@ fn the_age_of_a_run_comes_with_it_once_ages_were_asked_for() {
 }
 
 #[test]
-fn a_long_run_of_lasting_memory_goes_as_pages_and_a_last_shorter_packet_by_itself() {
+fn a_run_comes_with_the_length_of_its_packets_and_its_age() {
+    let (a, mut b) = pair();
+    b.ask_for_runs();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut next = |b: &mut Udp<Faulty>| {
+        assert_eq!(a.send(&b.local(), &run(20_100), 1000).stop, ALL_GONE);
+        assert_eq!(receive(b, &mut buffer), (a.local(), 20_100, 1000));
+        assert!(buffer[..20_100] == run(20_100));
+        b.stamps.last.get().is_some()
+    };
+    assert!(!next(&mut b));
+    assert!(b.age_of_last().is_some());
+    assert!((0..100).all(|_| next(&mut b)));
+    assert_eq!(b.dropped(), 0);
+}
+
+#[test]
+fn however_often_runs_and_ages_are_asked_for_every_packet_comes_once() {
+    for seed in 1..=30 {
+        let mut random = weft_transport::Random::new(seed);
+        let (a, mut b) = pair();
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        let (mut sent, mut came) = (0, 0);
+        for _ in 0..500 {
+            match random.below(6) {
+                0 => b.ask_for_runs(),
+                1 => b.ask_for_no_runs(),
+                2 => _ = b.age_of_last(),
+                3 => {
+                    // Packets of a length of their own, each with its number; the last one may be shorter.
+                    let (packets, segment) = (1 + random.below(20), 8 + random.below(1400) as usize);
+                    let mut run: Vec<u8> = Vec::new();
+                    for _ in 0..packets {
+                        run.extend_from_slice(&u64::to_le_bytes(sent));
+                        run.resize(run.len() + segment - 8, sent as u8);
+                        sent += 1;
+                    }
+                    run.truncate(run.len() - random.below(segment as u64 - 7) as usize);
+                    assert_eq!(a.send(&b.local(), &run, segment).stop, ALL_GONE);
+                }
+                _ => {
+                    let Received::Run { bytes, segment, .. } = b.receive(&mut buffer) else { continue };
+                    for packet in buffer[..bytes].chunks(segment) {
+                        let (number, rest) = packet.split_first_chunk().expect("a number");
+                        assert_eq!(u64::from_le_bytes(*number), came, "seed {seed}");
+                        assert!(rest.iter().all(|byte| *byte == came as u8), "seed {seed}: packet {came}");
+                        came += 1;
+                    }
+                }
+            }
+        }
+        while came < sent {
+            came += packets(&mut b, 1).len() as u64;
+        }
+        assert_eq!((came, b.dropped()), (sent, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() {
     let (a, mut b) = connected();
     let pages = pages_of(&run(45_100));
     for (bytes, calls) in [(45_000, &[Call::Pages][..]), (45_100, &[Call::Pages, Call::One])] {
