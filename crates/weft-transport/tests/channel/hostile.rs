@@ -8,7 +8,8 @@ use weft_transport::{Answer, Life, Random, Verdict};
 use weft_wire::frame::{
     Accept, Cookie, Frame, Hello, Pause, PauseReason, StreamId, Terms, Writer, BITMAP_MOST, FIRST_OFFSET,
 };
-use weft_wire::packet::{reseal, ChannelId, Header, Packet, PacketKind, FIRST_NUMBER, HEADER};
+use weft_wire::packet::{reseal, reseal_partly, ChannelId, Header, Integrity, Packet, PacketKind};
+use weft_wire::packet::{FIRST_NUMBER, HEADER};
 use weft_wire::path::Peek;
 use weft_wire::{Epoch, Reason};
 
@@ -471,8 +472,14 @@ proptest! {
             (proptest::collection::vec(any_frame(), 0..5), 0u64..30, proptest::option::of(0u32..300), 0u16..1024, any::<u32>()),
             1..120,
         ),
+        leaves_payloads_out in any::<bool>(),
     ) {
-        let mut liar = Liar::new();
+        let mut world = World::new(1, 9);
+        if leaves_payloads_out {
+            world.hosts.iter_mut().for_each(|host| host.settings.integrity = Integrity::Header);
+        }
+        world.run(micros(100_000)).expect("nothing to go wrong");
+        let mut liar = Liar::of(world);
         liar.world.order(0, 300);
         // Both windows of the stream, the window of all new streams, and the stream table.
         let bound = 4 * liar.world.hosts[0].settings.window as usize;
@@ -500,7 +507,12 @@ proptest! {
                     _ => Frame::Ping,
                 })
                 .collect();
-            liar.say(&frames);
+            let mut packet = liar.packet(&frames);
+            if leaves_payloads_out {
+                // Anywhere: within frames, at their ends, or behind the packet.
+                reseal_partly(&mut packet, HEADER + reflected as usize % 200);
+            }
+            liar.world.take(0, &packet);
             let channel = liar.world.channel(0);
             while let Peek::Record(_) = channel.peek(A) {
                 channel.pop(A);
