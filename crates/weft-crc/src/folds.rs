@@ -68,7 +68,7 @@ impl Folds {
         has_all.then_some(Folds(()))
     }
 
-    /// Of every processor that can run them, be there something faster or not.
+    /// For every processor that can run them, even if another way is faster.
     pub fn wherever_they_run() -> Option<Folds> {
         Folds::can_run().then_some(Folds(()))
     }

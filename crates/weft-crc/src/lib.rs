@@ -62,13 +62,13 @@ pub fn crc32c_in_lanes(_: &[u8]) -> Option<u32> {
     None
 }
 
-/// The same folded with 256 bits, also where another way is faster. `None` where it cannot be run.
+/// The checksum folded with 256 bits, even where another way is faster. `None` where the processor cannot run it.
 #[cfg(all(target_arch = "x86_64", has_wide_multiplication))]
 pub fn crc32c_by_folds(bytes: &[u8]) -> Option<u32> {
     folds::Folds::wherever_they_run().map(|folds| folds.crc32c(bytes))
 }
 
-/// As the one above, which this compiler or processor does not have.
+/// The same function where this compiler or processor has no such instructions.
 #[cfg(not(all(target_arch = "x86_64", has_wide_multiplication)))]
 pub fn crc32c_by_folds(_: &[u8]) -> Option<u32> {
     None

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weft_crc::{crc32c, crc32c_by_folds, crc32c_everywhere, crc32c_in_lanes};
 
-/// Goes on over a byte, bit by bit, as the standard defines it.
+/// The state after one more byte, bit by bit, as the standard defines it.
 fn next_state(state: u32, byte: &u8) -> u32 {
     let step = |state: u32, _| state >> 1 ^ if state & 1 != 0 { 0x82f6_3b78 } else { 0 };
     (0..8).fold(state ^ u32::from(*byte), step)
@@ -13,7 +13,7 @@ fn by_definition(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, next_state)
 }
 
-/// By every way that this processor has, and not by the one alone that is taken.
+/// The checksums by every way that this processor has, not only by the one that is used.
 fn by_all_ways(bytes: &[u8]) -> Vec<u32> {
     let here = [crc32c_in_lanes(bytes), crc32c_by_folds(bytes)];
     [crc32c(bytes), crc32c_everywhere(bytes)].into_iter().chain(here.into_iter().flatten()).collect()

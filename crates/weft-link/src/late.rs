@@ -1,4 +1,4 @@
-//! Packets that are received late, when their sender keeps other bytes in the pages that they lie in.
+//! Packets that are received late, after their sender has reused their pages for other bytes.
 
 use crate::address::Ports;
 use crate::link::Stock;
@@ -13,13 +13,13 @@ use weft_wire::{Epoch, Head, Kind};
 
 const A: StreamId = StreamId(0);
 
-/// A record's payload: each word says which record it is of, and where in it.
+/// A record's payload: each word names its record and its place in it.
 fn payload(number: u32) -> Vec<u8> {
     let bytes = [40, 3000, 65_000][number as usize % 3];
     (0..bytes / 8).flat_map(|at: u32| (u64::from(number) << 32 | u64::from(at)).to_le_bytes()).collect()
 }
 
-/// Sockets of one host at two ways to another one, as there are where one direct socket takes the place of another.
+/// Sockets of one host on two ways to another one, as when one direct socket replaces another.
 fn ways() -> ([Udp; 2], [Udp; 2]) {
     let open = || Udp::open(IpAddr::V4(Ipv4Addr::LOCALHOST), Ports::ANY).expect("loopback has free ports");
     let to = [open(), open()];
@@ -39,7 +39,7 @@ struct Reader {
     channel: Channel<FixedWindow>,
     ways: [Udp; 2],
     random: Random,
-    /// The way by which something is received for now.
+    /// The way that is read at present.
     heard: usize,
     read: u32,
 }
@@ -51,7 +51,7 @@ fn pair(integrity: Integrity, seed: u64, now: Time) -> (Writer, Reader) {
         packet_first: 1472,
         packet_most: 1472,
         window: 1 << 20,
-        // So little that its memory is used again soon.
+        // Small, so that its memory is reused soon.
         send_most: 128 << 10,
         ..Settings::default()
     };
@@ -109,7 +109,7 @@ impl Writer {
 }
 
 impl Reader {
-    /// Receives some of what came by one way. What came by the other one waits, mostly for so long that it is sent again.
+    /// Receives some packets of one way. Those of the other wait, mostly until they are sent again.
     fn receive(&mut self, now: Time, buffer: &mut [u8]) {
         if self.random.below(40) == 0 {
             self.heard = 1 - self.heard;
@@ -123,7 +123,7 @@ impl Reader {
         }
     }
 
-    /// Reads what came, and hands over what the writer is to be told.
+    /// Reads records, and passes on the packets for the writer.
     fn read(&mut self, now: Time, mut tell: impl FnMut(&[u8])) {
         while let Peek::Record(record) = self.channel.peek(A) {
             assert_eq!(record.args, [self.read]);
@@ -147,7 +147,7 @@ impl Reader {
 }
 
 #[test]
-fn what_is_received_late_from_pages_with_other_bytes_is_delivered_to_nobody() {
+fn late_packets_from_reused_pages_are_not_delivered() {
     for integrity in [Integrity::Full, Integrity::Header] {
         let (mut changed, mut buffer) = (0, vec![0; RECEIVE_BYTES]);
         for seed in 1..=8 {

@@ -75,7 +75,7 @@ pub struct Udp<K = Linux> {
     has_words: Cell<bool>,
     /// The best [`Way`] of sending that the kernel has not refused.
     way: Cell<Way>,
-    /// The kernel does not take pages.
+    /// The kernel does not take pages, so they are copied.
     copies: Cell<bool>,
     stamps: Stamps,
     kernel: K,
@@ -259,10 +259,10 @@ impl<K: Kernel> Udp<K> {
                 Sent { packets: count + packets, stop }
             }
             Some(Err(Errno::AGAIN)) => Sent { packets: 0, stop: Some(Stop::Full) },
-            // Whatever it is, it is told again, or the kernel takes them by another way.
+            // Try the other way: the error comes again, or the kernel takes the packets.
             Some(Err(error)) => {
-                // What is said of the way there, or of memory now, says nothing of pages. Nor does what packets are told that can go by no way (too
-                // large ones, by older kernels).
+                // An error of the network, or of memory at this moment, says nothing about pages. Neither does an error of
+                // packets that no way carries, such as those that older kernels find too large.
                 let says_nothing = self.note(error) || error == Errno::NOMEM;
                 let sent = self.send_to_peer(packets, segment);
                 self.copies.set(!says_nothing && sent.stop.is_none());

@@ -5,9 +5,9 @@
 //! for other data, which would then be sent. So they are mapped for this use alone, and unmapped when they are dropped, which leaves the
 //! kernel's pages as they were.
 //!
-//! The pages are those of a memfd that nobody else has: of a file the kernel hands pages over with one call (`sendfile`), and of other memory with two,
-//! by way of a pipe (`vmsplice`, `splice`). A memfd's mapping is shared, so forked children do not inherit it: a child that wrote there would change
-//! what its parent sends.
+//! The pages are those of a memfd that no other process has. The kernel sends pages of a file with one call (`sendfile`); other memory
+//! would need two, by way of a pipe (`vmsplice`, `splice`). A memfd's mapping is shared, so forked children do not inherit it: a child
+//! that wrote there would change what its parent sends.
 
 use crate::fork::Descriptor;
 use crate::sys::Shared;
@@ -31,7 +31,7 @@ use std::sync::OnceLock;
 pub struct Pages {
     base: NonNull<u8>,
     bytes: usize,
-    /// What they are of. `None` where the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
+    /// The memfd of the pages. `None` if the kernel would not send them, gives no file, or [`FILES_MOST`] others have one.
     file: Option<File>,
 }
 
@@ -105,8 +105,9 @@ impl Pages {
 impl AsRef<[u8]> for Pages {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped as long as this lives, and were zeroed by the kernel: in a forked child, others at the same
-        // place. They are written through `as_mut` alone, which takes this exclusively. A `Layout` has them, so they are at most `isize::MAX`.
+        // SAFETY: that many bytes are mapped as long as this lives, and were zeroed by the kernel. In a forked child, other zeros are mapped
+        // at the same place. They are written through `as_mut` alone, which takes this exclusively. A `Layout` has them, so they are at
+        // most `isize::MAX`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }
@@ -122,7 +123,7 @@ impl AsMut<[u8]> for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Its mapping ends with it. The kernel keeps the pages that it still sends.
+            // The mapping ends with the file. The kernel keeps the pages that it still sends.
             FILES.fetch_sub(1, Ordering::Relaxed);
             return;
         }

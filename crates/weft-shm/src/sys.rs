@@ -211,7 +211,7 @@ impl Shared {
     }
 }
 
-/// A memfd of so many zeros, to be sealed.
+/// A memfd of `bytes` zeros, not sealed yet.
 fn make_file(label: &str, bytes: usize) -> io::Result<Descriptor> {
     // The kernel would send SIGXFSZ to a thread that sizes the memfd beyond the limit, and that ends the process.
     if getrlimit(Resource::Fsize).current.is_some_and(|most| bytes as u64 > most) {

@@ -198,7 +198,7 @@ fn a_child_that_goes_on_with_a_ring_finds_it_empty() {
 }
 
 #[test]
-fn what_a_child_writes_to_pages_is_not_what_its_parent_sends() {
+fn a_child_that_writes_to_pages_does_not_change_its_parents_packets() {
     let _turn = turn();
     let mut pages = Some(Pages::zeroed(20_000));
     let sent = pages.as_mut().expect("made");
@@ -209,7 +209,7 @@ fn what_a_child_writes_to_pages_is_not_what_its_parent_sends() {
         pages.as_mut().fill(9);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
         assert!(!maps.contains("weft-pages"));
-        // Of a memfd there are others in their place by now, which are left alone.
+        // Other pages are mapped in place of those of a memfd by now, and are left alone.
         let address = format!("{:x}-", pages.as_ref().as_ptr() as usize);
         drop(pages);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");

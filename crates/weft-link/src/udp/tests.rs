@@ -505,7 +505,7 @@ fn a_run_comes_with_the_length_of_its_packets_and_its_age() {
 }
 
 #[test]
-fn however_often_runs_and_ages_are_asked_for_every_packet_comes_once() {
+fn every_packet_arrives_once_however_often_runs_and_ages_are_switched() {
     for seed in 1..=30 {
         let mut random = weft_transport::Random::new(seed);
         let (a, mut b) = pair();
@@ -517,7 +517,7 @@ fn however_often_runs_and_ages_are_asked_for_every_packet_comes_once() {
                 1 => b.ask_for_no_runs(),
                 2 => _ = b.age_of_last(),
                 3 => {
-                    // Packets of a length of their own, each with its number; the last one may be shorter.
+                    // Numbered packets of one random length; the last may be shorter.
                     let (packets, segment) = (1 + random.below(20), 8 + random.below(1400) as usize);
                     let mut run: Vec<u8> = Vec::new();
                     for _ in 0..packets {
@@ -547,7 +547,7 @@ fn however_often_runs_and_ages_are_asked_for_every_packet_comes_once() {
 }
 
 #[test]
-fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() {
+fn a_long_run_of_lasting_memory_goes_as_pages_and_a_last_shorter_packet_by_itself() {
     let (a, mut b) = connected();
     let pages = pages_of(&run(45_100));
     for (bytes, calls) in [(45_000, &[Call::Pages][..]), (45_100, &[Call::Pages, Call::One])] {
@@ -563,10 +563,10 @@ fn a_long_run_of_what_stays_goes_as_pages_and_a_last_shorter_packet_by_itself() 
 }
 
 #[test]
-fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
+fn a_kernel_that_takes_no_pages_gets_copies_and_a_full_one_gets_nothing() {
     let bytes = run(20_000);
     let pages = pages_of(&bytes);
-    // What is said of pages is remembered. What is said of the way there, or of memory now, is not.
+    // Errors about pages are remembered. Errors of the network, or of memory at this moment, are not.
     for (error, is_of_pages) in [
         (Errno::INVAL, true),
         (Errno::OPNOTSUPP, true),
@@ -592,10 +592,10 @@ fn who_takes_no_pages_gets_copies_and_who_is_full_gets_nothing() {
 }
 
 #[test]
-fn packets_that_go_by_no_way_are_no_reason_to_copy_smaller_ones() {
+fn packets_that_no_way_carries_are_no_reason_to_copy_smaller_ones() {
     let (a, mut b) = connected();
     let bytes = run(20_000);
-    // What older kernels say of segments that the interface does not carry.
+    // The error of older kernels for segments that the interface does not carry.
     a.kernel.plan(Call::Pages, Errno::INVAL);
     a.kernel.plan(Call::Segments, Errno::INVAL);
     a.kernel.refuse(Call::Many, Errno::MSGSIZE);

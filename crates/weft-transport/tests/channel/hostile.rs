@@ -28,7 +28,7 @@ impl Liar {
         Liar::of(World::connected(1, 9))
     }
 
-    /// Takes the place of host 1 in a world that is connected.
+    /// Replaces host 1 in a connected world.
     pub fn of(mut world: World) -> Liar {
         let (to, from) = (world.channel(0).ours().id, world.channel(1).ours().id);
         world.hosts[1].channel = None;
@@ -509,7 +509,7 @@ proptest! {
                 .collect();
             let mut packet = liar.packet(&frames);
             if leaves_payloads_out {
-                // Anywhere: within frames, at their ends, or behind the packet.
+                // Anywhere: inside frames, at their ends, or after the packet.
                 reseal_partly(&mut packet, HEADER + reflected as usize % 200);
             }
             liar.world.take(0, &packet);

@@ -9,8 +9,8 @@
 //! * `faults`: many records over bad links, and deaths; the ledger is itself tested with planted faults.
 //! * `refusals`: processes that ended on live hosts.
 //! * `integrity`: checksums that leave payloads out.
-//! * `unreliable`: messages that may be lost; `words`: when acknowledgements are taken in.
-//! * `hostile`: packets that no honest peer sends; `attacks`: many of them; `readers`: what is sent to a peer that says anything.
+//! * `unreliable`: unreliable messages; `words`: when acknowledgements are processed.
+//! * `hostile`: packets that no honest peer sends; `attacks`: many of them; `readers`: peers that lie about what they read.
 //!
 //! Random tests print their seed when they fail; `SEED=n` runs them with another one.
 

@@ -1,4 +1,4 @@
-//! Readers that say anything of what they took, while their peer sends from where its streams lie.
+//! Readers that lie about what they took, while their peer sends packets from its streams' memory.
 
 use crate::hostile::{Liar, START};
 use crate::world::{micros, seed, World};
@@ -15,11 +15,11 @@ const BUFFER: usize = 8972;
 
 const STREAMS: u32 = 2;
 
-/// A stream as its writer wrote it.
+/// A stream, as its writer wrote it.
 #[derive(Default)]
 struct Written {
     bytes: Vec<u8>,
-    /// The records: where each begins, its arguments and payload.
+    /// The records: the place of each, its arguments and payload.
     records: Vec<(usize, Vec<u32>, Vec<u8>)>,
     round: u32,
 }
@@ -42,7 +42,7 @@ struct Attack {
     liar: Liar,
     written: BTreeMap<StreamId, Written>,
     random: Random,
-    /// The low half of the last packet's number, and one more.
+    /// The low half of the last packet's number, plus one.
     next: u32,
     partly: u64,
 }
@@ -72,7 +72,7 @@ impl Attack {
         StreamId(1 + self.below(STREAMS.into()) as u32)
     }
 
-    /// Writes some records, as far as there is room.
+    /// Writes some records while there is room.
     fn write(&mut self) {
         let (stream, most) = (self.stream(), [40, 3000, 65_537][self.below(3) as usize]);
         for _ in 0..self.below(20) {
@@ -91,7 +91,7 @@ impl Attack {
         }
     }
 
-    /// A place of a stream: where a record begins behind what was taken, the end, or any.
+    /// A place of a stream: the beginning of a record that was not taken, the end, or any place.
     fn place(&mut self, stream: StreamId) -> u32 {
         let taken = (self.liar.world.channel(0).traffic(stream).taken.max(FIRST_OFFSET) - FIRST_OFFSET) as usize;
         let written = &self.written[&stream];
@@ -138,7 +138,7 @@ impl Attack {
         self.liar.world.take(0, &packet);
     }
 
-    /// Sends what may go, and holds it against what was written.
+    /// Sends what may go, and compares it with what was written.
     fn send(&mut self) {
         self.liar.world.transmit(0);
         let capture = self.liar.world.capture.replace(Vec::new()).expect("a capture");
@@ -154,7 +154,7 @@ impl Attack {
                 let written = &self.written[&stream];
                 assert_eq!(Some(bytes), written.bytes.get(from..to), "{from}..{to} of {stream:?}");
                 if packet.as_ptr_range().end == bytes.as_ptr_range().end && left_out > 0 {
-                    // The peer leaves out what it has taken.
+                    // The peer ignores bytes that it has taken.
                     let taken = (self.liar.world.channel(0).traffic(stream).taken - FIRST_OFFSET) as usize;
                     let behind = written.records.partition_point(|(start, ..)| *start < to);
                     let last = written.records[..behind].last().map(|(start, ..)| *start).filter(|at| *at >= taken);
@@ -190,7 +190,7 @@ impl Attack {
         assert!(self.liar.world.channel(0).is_open());
     }
 
-    /// What the peer did not say that it took comes back, as it was written.
+    /// Records that the peer did not report as taken come back as they were written.
     fn settle(&mut self) {
         for (stream, returned) in self.liar.world.channel(0).abandon() {
             let records = &self.written[&stream].records;
@@ -203,7 +203,7 @@ impl Attack {
 }
 
 #[test]
-fn whatever_a_reader_says_what_goes_to_it_is_what_was_written() {
+fn packets_to_a_lying_reader_have_the_bytes_that_were_written() {
     let first = seed() * 1000;
     for integrity in [Integrity::Full, Integrity::Header] {
         let (mut partly, mut runs) = (0, 0);
