@@ -121,7 +121,7 @@ fn a_worker_says_that_its_master_is_gone() {
     assert!(complaint.contains("no work from the master any more: peer lost"), "{complaint}");
     assert!(refusal("work_queue", &["worker", &contact[0], &contact[1]]).contains("nobody there"));
     assert!(refusal("work_queue", &["worker", &contact[0], "key"]).contains("a key is 1 to 16 hexadecimal digits"));
-    assert!(refusal("work_queue", &["master", "many"]).contains("no NUMBER"));
+    assert!(refusal("work_queue", &["master", "many"]).contains("that is not a NUMBER"));
     assert!(refusal("work_queue", &[]).contains("usage"));
 }
 
@@ -312,7 +312,7 @@ fn each_line_of_a_broker_is_accounted_for_though_one_subscriber_dies_and_one_is_
     assert_eq!(complaint.matches("has gone").count(), 1, "{complaint}");
     assert!(refusal("broker", &["subscribe", &place]).contains(&place));
     assert!(refusal("broker", &["publish", "nonsense"]).contains("HOST:PORT"));
-    assert!(refusal("broker", &["serve", "x"]).contains("no PORT"));
+    assert!(refusal("broker", &["serve", "x"]).contains("that is not a PORT"));
     assert!(refusal("broker", &[]).contains("usage"));
 }
 

@@ -118,7 +118,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (&["--topology", "ring"], "not pair, star:2"),
         (&["--loss", "130%"], "not from 0% to 100%"),
         (&["--seeds", "4..2"], "such as 1..100"),
-        (&["--delay", "5"], "no unit"),
+        (&["--delay", "5"], "unknown unit"),
     ] {
         let output = sim(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -714,9 +714,18 @@ static void end_in_handler(void *token, int argument) {
     ends_in_handler = AM_Terminate();
 }
 
-static void *wait_in_bundle(void *side) {
-    OK(AM_SetEventMask(((struct side *)side)->bundle, AM_NOTEMPTY));
-    OK(AM_WaitSema(((struct side *)side)->bundle));
+static volatile int is_over;
+
+static void end_wait(void *token) {
+    (void)token;
+    is_over = 1;
+}
+
+static void *wait_in_bundle(void *bundle) {
+    while (!is_over) {
+        int code = AM_WaitSema(bundle);
+        CHECK(code == AM_OK || code == AM_ERR_IN_USE);
+    }
     return NULL;
 }
 
@@ -729,9 +738,12 @@ static void terminate_in_use(void) {
     OK(AM_Poll(a.bundle));
     /* Another thread waits in `b`. */
     pthread_t waiter;
-    CHECK(pthread_create(&waiter, NULL, wait_in_bundle, &b) == 0);
-    while (AM_Poll(b.bundle) != AM_ERR_IN_USE)
-        ;
+    OK(AM_SetHandler(b.endpoint, 2, end_wait));
+    OK(AM_SetEventMask(b.bundle, AM_NOTEMPTY));
+    CHECK(pthread_create(&waiter, NULL, wait_in_bundle, b.bundle) == 0);
+    /* It sleeps in the bundle once the bundle is in use all the time. */
+    for (int times = 0; times < 100; usleep(100))
+        times = AM_Poll(b.bundle) == AM_ERR_IN_USE ? times + 1 : 0;
     IS(AM_ERR_IN_USE, AM_Terminate());
     /* Neither of the two was freed. A child has not the thread that waits. */
     pid_t child = fork();
@@ -741,7 +753,7 @@ static void terminate_in_use(void) {
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    OK(AM_Request1(a.endpoint, 0, 1, 5));
+    OK(AM_Request0(a.endpoint, 0, 2));
     CHECK(pthread_join(waiter, NULL) == 0);
     OK(AM_Poll(b.bundle));
     OK(AM_Terminate());

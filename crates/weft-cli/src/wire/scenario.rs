@@ -100,7 +100,7 @@ mod tests {
             ("loss = \"5\"", "`5` is not a share"),
             ("lose = \"5%\"", "`lose` is not known"),
             ("seed = -1", "`seed` is a number"),
-            ("[[step]]\nloss = 0.1", "says when"),
+            ("[[step]]\nloss = 0.1", "a step needs a time"),
             ("[[step]]\nat = \"2s\"\n[[step]]\nat = \"1s\"", "not in order"),
             ("[step]\nat = \"1s\"", "[[step]]"),
             ("loss = true", "neither a text nor a number"),

@@ -248,7 +248,7 @@ mod tests {
         said("1%,5000".parse::<Reorder>().err(), "too large");
         said("0.1%".parse::<Bursts>().err(), "0.1%,20");
         said("0.1%,20,50%,1".parse::<Bursts>().err(), "0.1%,20");
-        said("5%/x".parse::<Pair<Share>>().err(), "no share");
+        said("5%/x".parse::<Pair<Share>>().err(), "is not a share");
     }
 
     #[test]
