@@ -11,14 +11,15 @@ use weft::{Admission, Bundle, NetworkError, Node};
 
 /// Handlers of the endpoint that answers.
 pub mod ask {
-    /// Answer with the same arguments and payload.
-    pub const PING: u8 = 1;
+    /// Answer with the same arguments and payload. Programs seldom use this number: pinged by mistake, they run no handler of
+    /// their own.
+    pub const PING: u8 = 255;
 }
 
 /// Handlers of the endpoint that asks.
 pub mod answer {
     /// The answer to a ping.
-    pub const PONG: u8 = 1;
+    pub const PONG: u8 = 255;
 }
 
 /// The variable that tells weft which port to use.
