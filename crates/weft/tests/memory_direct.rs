@@ -470,6 +470,37 @@ fn mappings_end_with_their_owner_and_with_their_initiator() {
     assert!(mapped(&mut c, &mut b, KEY).is_some());
 }
 
+/// A program whose calls all end at once need not poll besides.
+#[test]
+fn calls_that_end_at_once_notice_that_the_owner_is_gone() {
+    let Some(_turn) = mapping("calls beside a death") else { return };
+    let (mut peer, mut side) = with_owner();
+    side.warm_up(at(0));
+    peer.kill();
+    let since = Instant::now();
+    let why = loop {
+        match side.write(at(0), &[1]) {
+            Ok(()) => assert!(since.elapsed() < BOUND, "nobody noticed the death"),
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(why, OperationError::Failed { reason: Reason::PeerLost | Reason::NobodyThere, .. }), "{why}");
+    let shared = weft::SharedBundle::new(&Node::new().expect("node")).expect("bundle");
+    let here = shared.memory_endpoint(Key(9), Settings::default()).expect("endpoint");
+    let mut peer = Peer::start("owner", &[]);
+    let there = peer.address();
+    shared.map(here, 0, there.name, there.key).expect("map");
+    let write = || shared.write_within(BOUND, here, 0, Write::to(at(0)), [1]);
+    while shared.with_memory(here, |memory| memory.counters().direct).expect("ours") == 0 {
+        write().expect("it may");
+    }
+    peer.kill();
+    let since = Instant::now();
+    while write().is_ok() {
+        assert!(since.elapsed() < BOUND, "nobody noticed the death");
+    }
+}
+
 #[test]
 fn a_mapping_that_is_dropped_makes_room_for_another_one() {
     let Some(_turn) = mapping("mapped and dropped") else { return };

@@ -104,6 +104,8 @@ pub struct Bundle<H: Threads = OneThread> {
     linger: Duration,
     /// It has said goodbye.
     has_ended: bool,
+    /// Calls for remote memory that were made. Some of them poll.
+    pub(crate) memory_calls: u32,
     /// A used report to overwrite, so that reports allocate nothing.
     spare_report: Option<Box<Told>>,
 }
@@ -159,6 +161,7 @@ impl<H: Threads> Bundle<H> {
             idle: 0,
             owes_look: false,
             restless: 0,
+            memory_calls: 0,
             sleeper,
             linger,
             has_ended: false,
@@ -289,7 +292,8 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state().unreceived(from, to)?)
     }
 
-    /// Enters a peer's name and key in the endpoint's translation table. Sends nothing yet.
+    /// Enters a peer's name and key in the endpoint's translation table. Sends nothing yet. The first
+    /// [`try_send`](Bundle::try_send) to a peer begins to set up a session and returns [`SendError::Full`].
     pub fn map(&mut self, endpoint: Endpoint, index: u32, name: Name, key: Key) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;
@@ -305,7 +309,8 @@ impl<H: Threads> Bundle<H> {
         Ok(self.core.state_mut().map_unproven(endpoint, index, name, key)?)
     }
 
-    /// Removes an entry from the translation table.
+    /// Removes an entry from the translation table. Messages under way to it end as they would otherwise, and a late reply still
+    /// runs its handler.
     pub fn unmap(&mut self, endpoint: Endpoint, index: u32) -> Result<(), Error> {
         self.life.check()?;
         self.faces.expect_table(endpoint)?;

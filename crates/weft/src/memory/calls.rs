@@ -12,6 +12,10 @@ use weft_core::{Endpoint, State};
 use weft_memory::Ticket;
 use weft_wire::{Certainty, Reason};
 
+/// One call in so many polls, even if its operation has ended at once. If all operations of a program are direct, it may never poll
+/// otherwise: it would not notice that the owner is gone, and go on writing to memory that nobody reads.
+const POLL_EVERY: u32 = 16;
+
 /// Why a call that waits for an operation has no result.
 #[derive(thiserror::Error)]
 pub enum OperationError {
@@ -238,6 +242,11 @@ impl<H: Threads> Bundle<H> {
         Ok(post(engine, state, &mut stamps)?)
     }
 
+    fn is_poll_due(&mut self) -> bool {
+        self.memory_calls = self.memory_calls.wrapping_add(1);
+        self.memory_calls % POLL_EVERY == 0
+    }
+
     fn forget_end(&mut self, from: Endpoint, ticket: Ticket) {
         if let Ok((engine, ..)) = self.memory_parts(from) {
             engine.forget_end(ticket);
@@ -316,6 +325,9 @@ trait Calls {
 impl<H: Threads> Calls for Bundle<H> {
     fn call(&mut self, limit: Option<Duration>, from: Endpoint, post: Post<'_>) -> Result<Completion, OperationError> {
         let ticket = self.post_for_call(from, post)?;
+        if self.is_poll_due() {
+            self.poll();
+        }
         let mut end = None;
         let mut has_ended = |bundle: &mut Bundle<H>| {
             end = bundle.take_end(from, ticket);
@@ -334,7 +346,13 @@ impl<H: Threads> Calls for Bundle<H> {
 
 impl Calls for &SharedBundle {
     fn call(&mut self, limit: Option<Duration>, from: Endpoint, post: Post<'_>) -> Result<Completion, OperationError> {
-        let ticket = self.with(|bundle: &mut Bundle<AnyThread>| bundle.post_for_call(from, post))??;
+        let (ticket, is_poll_due) = self.with(|bundle: &mut Bundle<AnyThread>| {
+            let ticket = bundle.post_for_call(from, post)?;
+            Ok::<_, OperationError>((ticket, bundle.is_poll_due()))
+        })??;
+        if is_poll_due {
+            self.poll()?;
+        }
         let mut end = None;
         let mut has_ended = |bundle: &SharedBundle| {
             end = bundle.with(|bundle| bundle.take_end(from, ticket)).unwrap_or_else(|error| Some(Err(error.into())));
