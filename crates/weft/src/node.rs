@@ -21,7 +21,7 @@ use weft_wire::{Epoch, Uid};
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The kernel refused something.
-    #[error("{what}: {source}. {way_out}")]
+    #[error("{what}: {source}; {way_out}")]
     System {
         /// What weft was doing.
         what: &'static str,

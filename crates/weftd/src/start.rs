@@ -6,7 +6,7 @@ use std::io;
 
 /// Why the daemon does not start: what it was doing, the kernel's error, and the way out.
 #[derive(thiserror::Error)]
-#[error("{what}: {source}. {way_out}")]
+#[error("{what}: {source}; {way_out}")]
 pub struct StartError {
     what: String,
     source: io::Error,
