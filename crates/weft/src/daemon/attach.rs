@@ -96,7 +96,8 @@ impl Door {
     }
 
     fn try_attach(&self, life: Option<(Epoch, Token)>) -> Result<Attached, Error> {
-        let failed = |error| Error::system("cannot attach to weftd", error, "check that it runs: weft doctor");
+        let way_out = "start it, or unset WEFT_NI; `weft doctor` names its socket";
+        let failed = |error| Error::system("cannot attach to weftd", error, way_out);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = Descriptor::make(|| net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None));
         let socket = socket.map_err(|error| Error::shortage("cannot make a socket for weftd", error))?;
