@@ -15,10 +15,11 @@ use crate::error::Error;
 use crate::output::{note_line, print_line};
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weft::{Bundle, Node};
 
 /// The default port of the connection.
 const PORT: u16 = 7118;
@@ -165,7 +166,15 @@ fn own_address() -> IpAddr {
         socket.connect(SOMEWHERE).ok()?;
         Some(socket.local_addr().ok()?.ip())
     };
-    told.or_else(routed).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    told.or_else(routed).or_else(carried).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The first IPv4 address that names carry. It exists without a default route, too.
+fn carried() -> Option<IpAddr> {
+    let mut bundle = Node::new().and_then(|node| Bundle::new(&node)).ok()?;
+    let endpoint = bundle.endpoint_with_random_key().ok()?;
+    let ip = |address: weft::HostAddress| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical();
+    bundle.name(endpoint).ok()?.address.each().map(ip).find(IpAddr::is_ipv4)
 }
 
 fn random_key() -> Result<u64, Error> {
