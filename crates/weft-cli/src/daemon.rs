@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use weft::status::{
     look_at_daemon, Attaches, DaemonAnswer, DaemonFound, DaemonStatus, EndpointStatus, HostStatus, LineLimit,
-    LineStatus, ResidenceStatus, Scope, UserStatus,
+    LineStatus, QuotaStatus, ResidenceStatus, Scope, UserStatus,
 };
 use weft::{Integrity, Name};
 
@@ -142,9 +142,22 @@ fn counters(daemon: &DaemonStatus) -> String {
     told.join(", ")
 }
 
+/// A quota, for display. Memory is in MiB, as in weftd.toml.
+pub fn quota_in_words(quota: &QuotaStatus) -> String {
+    let in_mib = |bytes: u64, what| {
+        let mib = |units: u64| units as f64 * bytes as f64 / f64::from(1 << 20);
+        format!("{:.1} of {:.0} MiB {what}", mib(quota.held), mib(quota.most))
+    };
+    match quota.of.as_str() {
+        "pages" => in_mib(4096, "of shared memory"),
+        "chunks of 16 KiB under way" => in_mib(16384, "under way"),
+        of => format!("{} of {} {of}", quota.held, quota.most),
+    }
+}
+
 fn holds(user: &UserStatus) -> String {
     let held = user.quotas.iter().filter(|quota| quota.held > 0);
-    let told: Vec<String> = held.map(|quota| format!("{} of {} {}", quota.held, quota.most, quota.of)).collect();
+    let told: Vec<String> = held.map(quota_in_words).collect();
     match told.is_empty() {
         true => format!("user {} holds nothing", user.uid),
         false => format!("user {} holds {}", user.uid, told.join(", ")),
@@ -309,15 +322,15 @@ pub fn used_up(uid: u32, answer: &DaemonAnswer) -> Option<String> {
     let user = answer.users.iter().find(|user| user.uid == uid)?;
     let quota = user.quotas.iter().find(|quota| quota.held >= quota.most)?;
     Some(format!(
-        "user {uid} holds {} {} of at most {}: weftd refuses more until some are freed, or [limits] in weftd.toml is raised",
-        quota.held, quota.of, quota.most
+        "user {uid} holds {}: weftd refuses more until some are freed, or [limits] in weftd.toml is raised",
+        quota_in_words(quota)
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft::status::{EndStatus, QuotaStatus};
+    use weft::status::EndStatus;
 
     const HERE: &str = "weft1:AQA0EugDAAAIBwYFBAMCASoAAAAAAAAAAAAAAAAA__8KAAABAAAAAA";
 
@@ -373,6 +386,14 @@ mod tests {
     }
 
     #[test]
+    fn quotas_of_memory_are_told_in_mib() {
+        let quota = |of: &str, held, most| quota_in_words(&QuotaStatus { of: of.into(), held, most });
+        assert_eq!(quota("pages", 238, 262_144), "0.9 of 1024 MiB of shared memory");
+        assert_eq!(quota("chunks of 16 KiB under way", 96, 65536), "1.5 of 1024 MiB under way");
+        assert_eq!(quota("endpoints", 3, 8), "3 of 8 endpoints");
+    }
+
+    #[test]
     fn a_flow_is_judged_by_its_own_line_and_a_full_quota_is_named() {
         let to: Name = HERE.parse().expect("a name");
         let mut answer = answer(vec![endpoint(ResidenceStatus::Resident)], LineLimit::Peer);
@@ -385,7 +406,7 @@ mod tests {
         answer.users = vec![UserStatus { uid: 1000, quotas: quotas(5) }];
         assert_eq!(used_up(1000, &answer), None);
         answer.users = vec![UserStatus { uid: 1000, quotas: quotas(6) }];
-        assert!(used_up(1000, &answer).is_some_and(|words| words.contains("6 lines of at most 6")));
+        assert!(used_up(1000, &answer).is_some_and(|words| words.contains("6 of 6 lines")));
         assert_eq!(used_up(1001, &answer), None);
     }
 }

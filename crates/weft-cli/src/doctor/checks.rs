@@ -1,6 +1,7 @@
 //! The checks of a machine: each is a function of its facts.
 
 use super::facts::{Address, DaemonFacts, Facts};
+use crate::daemon::quota_in_words;
 use serde::Serialize;
 use weft::status::{self, Attaches, DaemonStatus};
 
@@ -418,8 +419,7 @@ fn weftd(facts: &Facts) -> Verdict {
         Attaches::ByThemselves => "programs use it by themselves",
         Attaches::Forbidden | Attaches::Distrusted { .. } => "programs do not use it: WEFT_NI=process",
     };
-    let limits: Vec<String> =
-        limits.iter().map(|quota| format!("{} of {} {}", quota.held, quota.most, quota.of)).collect();
+    let limits: Vec<String> = limits.iter().map(quota_in_words).collect();
     let all = format!(
         "{}: version {weft}, {attaches}; {frames_used} of {frames} frames in use, {endpoints} endpoints; held: {}",
         found.title,
