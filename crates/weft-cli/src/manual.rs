@@ -27,9 +27,7 @@ pub struct CompletionOptions {
 pub fn run_man(command: clap::Command, options: &ManOptions) -> Result<(), Error> {
     let shown = without_hidden(command);
     let Some(dir) = &options.dir else {
-        let mut page = Vec::new();
-        Man::new(shown).render(&mut page).map_err(cannot_render)?;
-        return print(page);
+        return print(page(shown).map_err(cannot_render)?);
     };
     write_pages(shown, dir).map_err(|source| Error::File {
         verb: "write manual pages into",
@@ -46,6 +44,15 @@ pub fn run_completions(command: clap::Command, options: &CompletionOptions) -> R
     print(script)
 }
 
+/// A command's page.
+fn page(command: clap::Command) -> io::Result<String> {
+    let mut page = Vec::new();
+    Man::new(command).source(concat!("weft ", env!("CARGO_PKG_VERSION"))).render(&mut page)?;
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    // clap's own heading says nothing. Commands in the text can be copied only if lines are neither stretched nor hyphenated.
+    Ok(page.replace(".SH EXTRA\n", ".SH NOTES\n").replacen(".SH NAME\n", ".ad l\n.nh\n.SH NAME\n", 1))
+}
+
 /// One page for each command, named as `weft-bench-local.1`.
 fn write_pages(mut command: clap::Command, dir: &Path) -> io::Result<()> {
     command.build();
@@ -55,9 +62,7 @@ fn write_pages(mut command: clap::Command, dir: &Path) -> io::Result<()> {
         let below = command.get_subcommands().filter(|one| one.get_name() != "help");
         // Each page stands alone: subcommands get pages of their own.
         todo.extend(below.cloned());
-        let mut page = Vec::new();
-        Man::new(command.disable_help_subcommand(true)).render(&mut page)?;
-        std::fs::write(dir.join(format!("{name}.1")), page)?;
+        std::fs::write(dir.join(format!("{name}.1")), page(command.disable_help_subcommand(true))?)?;
     }
     Ok(())
 }

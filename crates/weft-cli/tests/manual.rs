@@ -33,7 +33,7 @@ fn each_command_has_its_manual_page() {
     for command in &commands {
         assert!(page.contains(&format!("weft\\-{command}(1)")), "{command}: {page}");
         let text = std::fs::read_to_string(folder.0.join(format!("weft-{command}.1"))).expect(command);
-        assert!(text.contains(".SH SYNOPSIS"), "{command}");
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(".nh\n") && !text.contains("EXTRA"), "{command}");
     }
     for nested in ["weft.1", "weft-bench-report.1"] {
         assert!(folder.0.join(nested).exists(), "{nested}");
