@@ -53,6 +53,7 @@ const SIGNALS: Rows = &[(
 pub fn write(command: clap::Command, to: &mut dyn Write) -> io::Result<()> {
     let page = Man::new(command).section("8").manual("System administration");
     page.render_title(to)?;
+    Roff::new().control("ad", ["l"]).control("nh", []).to_writer(to)?; // lines neither stretched nor hyphenated
     page.render_name_section(to)?;
     page.render_synopsis_section(to)?;
     let mut own = Roff::new();
