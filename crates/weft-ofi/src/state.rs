@@ -13,6 +13,7 @@ use crate::regions::Registrations;
 use slab::Slab;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::names::NameServer;
@@ -139,6 +140,7 @@ impl CqState {
     }
 
     pub fn fail(&mut self, entry: CqEntry, err: c_int, prov_errno: c_int, olen: usize) {
+        say_once(prov_errno);
         self.errors.push_back(CqErrEntry { entry, olen, err, prov_errno, err_data: 0, err_data_size: 0 });
         self.has_news();
     }
@@ -614,6 +616,25 @@ fn fill(entry: &mut CqEntry, op: &Op, received: &Received) {
 /// The code of a system error, for C.
 fn in_c(error: std::io::Error) -> c_int {
     -error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Says on standard error why a peer was not reached, once in each process: MPIs report all such errors as `MPI_ERR_INTERN`.
+#[cold]
+fn say_once(number: c_int) {
+    static HAS_SAID: AtomicBool = AtomicBool::new(false);
+    let is_meant = |reason: &Reason| *reason as c_int == number && is_of_set_up(*reason);
+    let Some(reason) = Reason::ALL.into_iter().find(is_meant) else { return };
+    // Relaxed: nothing else depends on it.
+    if !HAS_SAID.swap(true, Ordering::Relaxed) {
+        eprintln!("weft: process {}: an operation failed: {reason}", std::process::id());
+    }
+}
+
+/// Whether the reason is one for the person who set hosts and processes up. The others are for the client, or a launcher reports them.
+fn is_of_set_up(reason: Reason) -> bool {
+    use Reason as R;
+    let is_of_hosts = matches!(reason, R::Silent | R::NobodyThere | R::Version | R::ForeignUser);
+    is_of_hosts || matches!(reason, R::NoRoom | R::PeerLimit | R::OwnDescriptors | R::OwnMemory | R::OwnFileSize)
 }
 
 /// The system's error number for a reason.
