@@ -44,8 +44,8 @@ A is then 10.77.0.1 (fd77::1), B is 10.77.0.2 (fd77::2). The command of --there 
   weft wire --loss 5% --delay 10ms --there 'weft serve --port 7000' --here 'weft ping -c 10 10.77.0.2:7000'
 
 Without them, A and B are interfaces of this network namespace that lead to the two hosts and have no addresses themselves. Their offloads \
-are off while the wire runs. If a host's end of a veth pair sends unsegmented frames (`dropped as merged` or `not taken by the interface` in the table), type \
-`ip link set IF gso_max_segs 1` there.
+are off while the wire runs. If a host's end of a veth pair sends unsegmented frames (`dropped as merged` or `not taken by the \
+interface` in the table), type `ip link set IF gso_max_segs 1` there.
 
 A scenario is a TOML file with the same words, and with changes at times after the beginning:
 
