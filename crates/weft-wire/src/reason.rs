@@ -45,7 +45,9 @@ pub enum Reason {
     #[error("queue full: the endpoint is not being served; send again later")]
     QueueFull = 4,
     /// The peer process is gone, or has dropped its bundle.
-    #[error("peer lost: its process, or a weftd on the way, ended; get the name of its successor where you got this one")]
+    #[error(
+        "peer lost: its process, or a weftd on the way, ended; get the name of its successor where you got this one"
+    )]
     PeerLost = 5,
     /// Nobody answers under that name's epoch: the process ended, or it never was on this host.
     #[error("nobody there: no process with that name answers; it ended, or its host cannot be reached; ask for a present name")]
