@@ -120,9 +120,14 @@ fn connections_that_say_nothing_are_bounded_and_keep_nobody_waiting() {
         // Each silent connection has a second, so waiting for one of them would take longer.
         assert!(begun.elapsed() < Duration::from_millis(700), "{:?} in round {round}", begun.elapsed());
     }
-    let held = Census::take().descriptors - silent.len() - before;
-    // One more while the oldest makes room for it.
-    assert!(held <= 65, "{held} descriptors are held");
+    // One more while the oldest makes room for it. Other tests of this process hold a few for a moment, but each silent connection is
+    // held for a second.
+    let held = || Census::take().descriptors.saturating_sub(silent.len() + before);
+    let begun = Instant::now();
+    while held() > 65 && begun.elapsed() < Duration::from_millis(300) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(held() <= 65, "{} descriptors are held", held());
     // Half a query does not delay others either.
     let query = Query { label: "" }.to_bytes().expect("a label");
     let mut slow = TcpStream::connect(&place).expect("it listens");
