@@ -15,11 +15,10 @@ use crate::error::Error;
 use crate::output::{note_line, print_line};
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weft::{Bundle, Node};
 
 /// The default port of the connection.
 const PORT: u16 = 7118;
@@ -98,7 +97,11 @@ fn listen(port: u16) -> Result<(), Error> {
     if let Some(&cpu) = machine::allowed()?.last() {
         machine::pin(cpu)?;
     }
-    print_line(format!("{}:{port}#{key:016x}", own_address()))?;
+    let address = own_address();
+    print_line(format!("{}:{port}#{key:016x}", address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))))?;
+    if address.is_none() {
+        note_line("weft: this machine has no default route. Put its address, or its name, in place of 127.0.0.1");
+    }
     for connection in listener.incoming() {
         match connection.map_err(cannot).and_then(|connection| serve(connection, key)) {
             Ok(()) => note_line("a measurement is done"),
@@ -158,7 +161,7 @@ fn carry_address(connection: &TcpStream) -> Result<(), Error> {
 }
 
 /// The address from which this machine talks to others, if it can be found out. No packet is sent.
-fn own_address() -> IpAddr {
+fn own_address() -> Option<IpAddr> {
     const SOMEWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9); // for documentation: RFC 5737
     let told = std::env::var(ADDRESS_VARIABLE).ok().and_then(|address| address.parse().ok());
     let routed = || {
@@ -166,15 +169,7 @@ fn own_address() -> IpAddr {
         socket.connect(SOMEWHERE).ok()?;
         Some(socket.local_addr().ok()?.ip())
     };
-    told.or_else(routed).or_else(carried).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-/// The first IPv4 address that names carry. It exists without a default route, too.
-fn carried() -> Option<IpAddr> {
-    let mut bundle = Node::new().and_then(|node| Bundle::new(&node)).ok()?;
-    let endpoint = bundle.endpoint_with_random_key().ok()?;
-    let ip = |address: weft::HostAddress| IpAddr::V6(Ipv6Addr::from(address.ip)).to_canonical();
-    bundle.name(endpoint).ok()?.address.each().map(ip).find(IpAddr::is_ipv4)
+    told.or_else(routed)
 }
 
 fn random_key() -> Result<u64, Error> {
