@@ -8,7 +8,7 @@ use crate::state::{Place, Run, Settings, State};
 use weft_wire::path::{Bells, Glance, Peek, Record, Rx, Tx};
 use weft_wire::Reason;
 
-/// Messages taken from one session per visit: the loitering bound of virtual networks (VN38).
+/// Messages taken from one session per visit: the loitering bound of virtual networks.
 const LOITER: u32 = 64;
 
 /// Largest number of hot sessions, which every poll looks at. The others ring bells.

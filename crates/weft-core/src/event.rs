@@ -18,7 +18,7 @@ pub enum MessageKind {
     Reply,
 }
 
-/// A message that came back, with its contents (return to sender, VN9).
+/// A message that came back, with its contents (return to sender, as in virtual networks).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Returned {
     /// The endpoint that sent it.
@@ -65,17 +65,23 @@ impl Returned {
 /// # use weft_core::testing::{MemRx, MemTx, NoBells};
 /// # use weft_core::{Bundle, Event, Outgoing, SendError, Settings};
 /// # use weft_wire::{EndpointId, Epoch, HostAddress, Key, Name, Reason, Uid};
-///
+/// #
 /// # let mut bundle: Bundle<MemRx, MemTx, NoBells> = Bundle::new(NoBells, Settings::default());
-/// let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
-/// # let state = bundle.state_mut();
-/// let me = state.add_endpoint(name(1), Key(1));
-/// state.map(me, 0, name(2), Key(2))?;
-/// assert_eq!(state.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
-/// let call = state.take_calls().remove(0);
-/// state.refused(call, Reason::NobodyThere); // as the home found out
-/// // The next message comes back with that reason.
-/// assert_eq!(state.next_event(), Some(Event::CanSend { endpoint: me, destination: 0 }));
+/// # let name = |number| Name { epoch: Epoch(9), endpoint: EndpointId(number), uid: Uid(0), address: HostAddress::NONE };
+/// # let bundle = bundle.state_mut();
+/// # let me = bundle.add_endpoint(name(1), Key(1));
+/// # bundle.map(me, 0, name(2), Key(2))?;
+/// # assert_eq!(bundle.try_send(me, 0, Outgoing::default()), Err(SendError::Full));
+/// # let call = bundle.take_calls().remove(0);
+/// # bundle.refused(call, Reason::NobodyThere);
+/// # let mut again = Vec::new();
+/// while let Some(event) = bundle.next_event() {
+///     match event {
+///         Event::CanSend { destination, .. } => again.push(destination), // it was full before
+///         other => println!("{other:?}"),
+///     }
+/// }
+/// # assert_eq!(again, [0]);
 /// # Ok::<(), SendError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,7 +155,7 @@ pub(crate) const CAN_SEND: u8 = 1;
 const PEER_LOST: u8 = 2;
 const REPLY_REFUSED: u8 = 4;
 
-/// The events of an endpoint that end a wait (VN12). All of them by default. Masked events still happen: messages are
+/// The events of an endpoint that end a wait (from virtual networks). All of them by default. Masked events still happen: messages are
 /// delivered and events are queued.
 ///
 /// ```

@@ -115,7 +115,7 @@ pub fn short_micros(nanos: u64) -> u16 {
     u16::try_from(nanos / 1000).unwrap_or(u16::MAX)
 }
 
-/// Exponential back-off, randomised so that many senders do not retry together (VN31).
+/// Exponential back-off, randomised so that many senders do not retry together (as in virtual networks).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backoff {
     tries: u32,

@@ -1,4 +1,4 @@
-//! The window of requests that one endpoint may have outstanding at another: 32 slots (AM-II, VN29).
+//! The window of requests that one endpoint may have outstanding at another: 32 slots, as in Active Messages II.
 
 use weft_wire::record::WINDOW;
 

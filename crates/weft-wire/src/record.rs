@@ -26,7 +26,7 @@ pub const LARGE_LEAST: usize = 1024;
 /// The most payload bytes of a record.
 pub const MAX_PAYLOAD: usize = 64 << 10;
 
-/// Requests that one endpoint may have outstanding at another (AM-II and VN29: 32).
+/// Requests that one endpoint may have outstanding at another (32, as in Active Messages II).
 pub const WINDOW: usize = 32;
 
 /// What a record is. The number is the wire code; 0 means that no record is there.
