@@ -13,7 +13,7 @@ use weft_wire::path::Tx;
 /// Bytes of an inline write, at most: what fits into one message.
 pub const INLINE_MOST: usize = PIECE;
 
-/// Who learns the end of an operation.
+/// The receiver of an operation's completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whom {
     /// The program, with its context.

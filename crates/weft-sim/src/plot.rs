@@ -76,7 +76,7 @@ enum Axis<'a> {
     Kinds(&'a [String]),
 }
 
-/// What was measured of one kind, for [`kinds`].
+/// The figures of one kind, for [`kinds`].
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Measured {
     /// Bits per second.

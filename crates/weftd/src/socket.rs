@@ -105,7 +105,7 @@ fn listen(path: &Path) -> Result<OwnedFd, StartError> {
     }
     let listener = socket().map_err(failed)?;
     net::bind(&listener, &address).map_err(io::Error::from).map_err(failed)?;
-    // Who may attach is decided by the configuration, not by the file's rights.
+    // The configuration decides which users may attach, not the file's rights.
     rustix::fs::chmod(path, Mode::from_raw_mode(0o666)).map_err(io::Error::from).map_err(failed)?;
     net::listen(&listener, BACKLOG).map_err(io::Error::from).map_err(failed)?;
     Ok(listener)

@@ -36,7 +36,7 @@ pub trait Congestion {
     fn on_lost(&mut self, now: Time, bytes: u64);
     /// Nothing was heard, not even after a probe.
     fn on_timeout(&mut self, now: Time);
-    /// Nothing was sent for a while: frees memory. What was known of the load is old (RFC 2861) and may be forgotten.
+    /// Nothing was sent for a while: frees memory. Knowledge of the load is old then (RFC 2861), and may be dropped.
     fn rest(&mut self) {}
 }
 
