@@ -55,13 +55,16 @@ pub extern "C" fn AM_Init() -> c_int {
 #[no_mangle]
 pub extern "C" fn AM_Terminate() -> c_int {
     answer(|| {
-        let times = open().times.checked_sub(1).ok_or(ERR_NOT_INIT)?;
-        if times == 0 {
-            end_bundles()?;
+        // Without the lock, because the ends of bundles run handlers.
+        match open().times {
+            0 => return Err(ERR_NOT_INIT),
+            1 => end_bundles()?,
+            _ => {}
         }
+        // Other threads may have called AM_Init or AM_Terminate meanwhile.
         let mut open = open();
-        open.times = times;
-        let node = (times == 0).then(|| open.node.take());
+        open.times = open.times.checked_sub(1).ok_or(ERR_NOT_INIT)?;
+        let node = if open.times == 0 { open.node.take() } else { None };
         drop(open);
         drop(node);
         Ok(())
