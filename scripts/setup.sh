@@ -3,8 +3,8 @@
 #
 # Looks first, and installs with apt only what is missing, so it may be repeated and takes no time when all is there.
 #   build, demo   a C compiler, make, CA certificates, and Rust (rustc and cargo)
-#   test          these, a C++ compiler, util-linux, iproute2, valgrind, tshark and git, and the lint tools rustfmt and clippy where
-#                 they can be had
+#   test          these, a C++ compiler, util-linux, iproute2, valgrind, tshark, fi_info and git, and the lint tools rustfmt and
+#                 clippy where they can be had
 #   bench         these of build, iproute2, and ucx_perftest and UCX's headers to compare with, where they can be had
 #   mpi           these of build, iproute2, libfabric's headers and tools, Debian's Python with what environments and modules need, Open
 #                 MPI and programs that use it
@@ -62,6 +62,7 @@ system_packages() {
     has git || echo git
     has python3 || echo python3
     has tshark || echo tshark
+    has fi_info || echo libfabric-bin
 }
 
 # The distribution's Rust as one line: the package names of "rustc cargo rustfmt clippy".

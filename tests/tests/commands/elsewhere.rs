@@ -110,6 +110,11 @@ pub const ELSEWHERE: &[Row] = &[
     row("make uninstall PREFIX=$HOME/.local", INSTALLS, script("scripts/test-install.sh", "scripts/install.sh uninstall")),
     row("make deb", MINUTES, script("scripts/test-deb.sh", "scripts/deb.sh")),
     row("apt install ./target/deb/weft_*.deb", INSTALLS, script("scripts/test-deb.sh", "inside dpkg -i /tmp/weft.deb")),
+    row(
+        "apt-get install -y libfabric-bin openmpi-bin libopenmpi-dev",
+        INSTALLS,
+        script("scripts/setup.sh", "has mpicc.openmpi || echo libopenmpi-dev"),
+    ),
     row("apt purge weft", INSTALLS, script("scripts/test-deb.sh", "inside dpkg -P weft")),
     row(
         "cargo install --locked --path crates/weft-cli",
