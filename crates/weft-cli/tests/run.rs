@@ -6,10 +6,11 @@ mod support;
 use rustix::process::{kill_process, test_kill_process, Pid, Signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, out, program_example, Folder};
+use weft_wire::job::Head;
 
 /// The time limit for operations that take milliseconds on a quiet machine.
 const BOUND: Duration = Duration::from_secs(30);
@@ -114,6 +115,31 @@ fn a_rank_that_was_killed_is_the_cause_though_another_gave_up_first() {
     let said = err(&output);
     assert_eq!(output.status.code(), Some(128 + 9), "{said}");
     assert!(said.contains("rank 1 (sh, process ") && said.contains("SIGKILL"), "{said}");
+}
+
+#[test]
+fn a_rank_that_asked_for_the_end_is_the_cause_though_another_one_aborted_for_it() {
+    let folder = Folder::new("asked");
+    std::fs::write(folder.file("message"), Head::Exit(9).to_bytes()).expect("written");
+    let script = format!(
+        "echo $$; while [ ! -e {go} ]; do sleep 0.02; done; socket=${{WEFT_JOB#*:}}; socket=${{socket%:*}}; \
+         if [ $WEFT_RANK = 1 ]; then bash -c \"cat {message} >&$socket\"; : >{asked}; exit 9; fi; \
+         while [ ! -e {asked} ]; do sleep 0.02; done; kill -ABRT $$",
+        go = folder.file("go"),
+        message = folder.file("message"),
+        asked = folder.file("asked"),
+    );
+    let (mut job, pids) = lasting("2", &script, 2);
+    // It notices everything at once.
+    let launcher = Pid::from_child(&job);
+    kill_process(launcher, Signal::STOP).expect("it lives");
+    folder.write("go", "");
+    expect_gone(&pids);
+    kill_process(launcher, Signal::CONT).expect("it lives");
+    let mut said = String::new();
+    job.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(job.wait().expect("it is ours").code(), Some(9), "{said}");
+    assert!(said.contains("ended the job with status 9"), "{said}");
 }
 
 #[test]

@@ -200,7 +200,9 @@ impl Launcher {
         let talk = &mut self.ranks[rank].talk;
         talk.tell();
         match talk.hear() {
-            Said::Nothing | Said::Gave => {}
+            Said::Nothing => {}
+            // A second contribution would be an invalid message, so this ends.
+            Said::Gave => self.hear(rank),
             Said::Exit(status) => self.end_all(Cause::Asked(rank as u32, status)),
             Said::Nonsense => self.end_all(Cause::Nonsense(rank as u32)),
         }
@@ -210,9 +212,13 @@ impl Launcher {
         if !self.ranks[rank].look() {
             return;
         }
-        // Read its last message first: it may have asked for the end of the job with another status.
+        // Read its messages first: it may have asked for the end of the job with another status.
         self.hear(rank);
         if let Some((how, _)) = self.ranks[rank].end.filter(|(how, _)| *how != How::Status(0)) {
+            if self.cause.is_none() {
+                // Another one may have asked for it, and this one failed because that one was gone.
+                (0..self.ranks.len()).for_each(|rank| self.hear(rank));
+            }
             self.find_cause(rank, how);
         }
         if self.ranks.iter().all(|rank| rank.end.is_some()) {
