@@ -14,7 +14,7 @@
     do { \
         int code_ = (call); \
         if (code_ != AM_OK) { \
-            fprintf(stderr, "%s:%d: %s: code %d\n", __FILE__, __LINE__, #call, code_); \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, am_error_text(code_)); \
             exit(1); \
         } \
     } while (0)

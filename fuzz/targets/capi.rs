@@ -84,6 +84,7 @@ extern "C" {
         numargs: c_int,
         args: *const i32,
     ) -> c_int;
+    fn am_error_text(error: c_int) -> *const c_char;
     fn am_status_text(status: c_int) -> *const c_char;
     fn weft_request(
         endpoint: Handle,
@@ -250,7 +251,8 @@ unsafe fn call(token: Handle) {
         }
         _ => weft_bundle_wait(handle(), 0) | weft_endpoint_set_served(handle(), index % 2),
     };
-    assert!(!am_status_text(code).is_null() && !weft_error_text(code).is_null());
+    let texts = [am_error_text(code), am_status_text(code), weft_error_text(code)];
+    assert!(texts.iter().all(|text| !text.is_null()));
 }
 
 libfuzzer_sys::fuzz_target!(

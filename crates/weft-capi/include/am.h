@@ -105,6 +105,8 @@ const char *am_version(void);
 int am_check_version(int version);
 /* 1 if the library has a feature: "parallel", "move", "remap", "long", "get", "returned", "wait", "tags". */
 int am_has(const char *feature);
+/* What an AM_ERR_ code means, and what helps. Do not free it. Never NULL. */
+const char *am_error_text(int error);
 
 /* ---- Bundles and endpoints. A handler cannot use the bundle that runs it: AM_ERR_RESOURCE. A sequential bundle that another
  * thread is using gives AM_ERR_IN_USE. */

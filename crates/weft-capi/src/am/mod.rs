@@ -13,7 +13,7 @@ mod token;
 use crate::bundles::NotHere;
 use crate::endpoints::NotMoved;
 use crate::guard;
-use std::ffi::{c_int, CStr};
+use std::ffi::{c_char, c_int, CStr};
 use weft::{Error, Name, SendError};
 
 pub const OK: c_int = 0;
@@ -22,6 +22,36 @@ pub const ERR_BAD_ARG: c_int = 2;
 pub const ERR_RESOURCE: c_int = 3;
 pub const ERR_NOT_SENT: c_int = 4;
 pub const ERR_IN_USE: c_int = 5;
+
+/// The text of a result, with its cause and the way out. Never NULL.
+#[no_mangle]
+pub extern "C" fn am_error_text(error: c_int) -> *const c_char {
+    let text = match error {
+        OK => c"AM_OK: no error",
+        ERR_NOT_INIT => {
+            c"AM_ERR_NOT_INIT: AM_Init was not called in this process; call it first, and once more in a forked child"
+        }
+        ERR_BAD_ARG => {
+            c"AM_ERR_BAD_ARG: an argument is NULL, out of its range or a stale handle, or nothing is mapped at that index: see the \
+              manual page of the function"
+        }
+        ERR_RESOURCE => {
+            c"AM_ERR_RESOURCE: a table is full, or a slot of it in use or empty; or a handler may not make this call; or the system \
+              refused something, and weft_last_error says what"
+        }
+        ERR_NOT_SENT => {
+            c"AM_ERR_NOT_SENT: not sent, because events wait for the program or the peer is gone: take events with \
+              weft_bundle_next_event"
+        }
+        ERR_IN_USE => {
+            c"AM_ERR_IN_USE: another thread uses the sequential bundle, or an asynchronous transfer finds no room: try again later, \
+              or make the bundle parallel (AM_PAR)"
+        }
+        6 => c"AM_ERR_NOT_TERM: an older library returned it; this one counts the calls of AM_Init",
+        _ => c"no error of Active Messages",
+    };
+    text.as_ptr()
+}
 
 /// A tag that no delivered message carries, and one that admits all.
 pub const TAG_NONE: u64 = 0;

@@ -42,6 +42,9 @@ static void version_and_limits(void) {
     OK(AM_MaxNumTranslations(&count));
     CHECK(count == 1 << 20);
     CHECK(AM_MaxNumHandlers() == 256);
+    for (int error = AM_OK; error <= AM_ERR_NOT_TERM; error++) CHECK(strncmp(am_error_text(error), "AM_", 3) == 0);
+    CHECK(strncmp(am_error_text(AM_ERR_IN_USE), "AM_ERR_IN_USE: ", 15) == 0);
+    CHECK(am_error_text(-1) != NULL && am_error_text(7) != NULL);
     CHECK(strncmp(am_status_text(EBADTAG), "EBADTAG", 7) == 0 && am_status_text(99) != NULL);
     OK(AM_Terminate());
 }
