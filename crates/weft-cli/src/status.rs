@@ -128,7 +128,7 @@ fn tell_process(text: &mut String, process: &Process, look: &Look) {
             continue;
         }
         let counted: Vec<String> =
-            bundle.counters.each().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {}", words(name))).collect();
+            bundle.counters.each().filter(|(_, n)| *n > 0).map(|(name, n)| in_words(name, n)).collect();
         let _ =
             writeln!(text, "    {}", if counted.is_empty() { "no messages".to_owned() } else { counted.join(", ") });
         if bundle.packets_damaged > 0 {
@@ -188,8 +188,16 @@ fn activity(bundle: &Bundle) -> String {
     }
 }
 
-fn words(counter: &str) -> String {
-    counter.replace('_', " ")
+/// A counter, such as "2 requests sent" or "1 request sent".
+fn in_words(counter: &str, count: u64) -> String {
+    // Orderly ends count too, and these are no losses.
+    let text = if counter == "sessions_lost" { "peers gone".to_owned() } else { counter.replace('_', " ") };
+    let (first, rest) = text.split_once(' ').unwrap_or((&text, ""));
+    let one = match first.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => first.trim_end_matches('s').to_owned(),
+    };
+    format!("{count} {} {rest}", if count == 1 { &one } else { first }).trim_end().to_owned()
 }
 
 fn peers(bundle: &Bundle, look: &Look) -> Option<comfy_table::Table> {

@@ -52,6 +52,21 @@ fn a_server_is_found_with_what_it_has_answered() {
 }
 
 #[test]
+fn a_client_that_ended_in_order_is_not_told_as_a_loss() {
+    let server = Server::start();
+    assert!(weft(&["ping", &server.contact, "-c", "1"]).status.success());
+    let since = Instant::now();
+    loop {
+        let text = out(&weft(&["status"]));
+        if text.contains("1 reply sent, 1 request delivered, 1 peer gone") {
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "{text}");
+    }
+    server.interrupt();
+}
+
+#[test]
 fn a_stopped_server_is_told_as_such_and_the_command_ends_soon() {
     let server = Server::start();
     let pid = Pid::from_child(&server.child);

@@ -485,6 +485,6 @@ pub struct Counters {
     pub handed_on: u64,
     /// Sessions cut off because the peer broke the protocol.
     pub violations: u64,
-    /// Sessions lost. A session that the peer refused with its first flow does not count.
+    /// Sessions that ended with their peer, in order or not. Those that the peer refused with their first flow do not count.
     pub sessions_lost: u64,
 }

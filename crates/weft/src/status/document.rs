@@ -142,7 +142,7 @@ counters! {
     handed_on,
     /// Sessions cut off because the peer broke the protocol.
     violations,
-    /// Sessions lost.
+    /// Sessions that ended with their peer, in order or not. Those that the peer refused with their first flow do not count.
     sessions_lost,
 }
 
