@@ -58,7 +58,7 @@ pub enum ResolveError {
         source: io::Error,
     },
     /// The kernel refused something, or the host refused the connection.
-    #[error("cannot ask {place}: {source}. Check that a name server runs there and that TCP gets through")]
+    #[error("cannot ask {place}: {source}. {}", way_out(source))]
     System {
         /// The place that was asked.
         place: String,
@@ -99,6 +99,16 @@ pub enum ResolveError {
 }
 
 weft_wire::debug_says_display!(ResolveError);
+
+/// What helps against an error of the kernel's.
+fn way_out(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "No program gives a name at that port: start the program, or correct the port"
+        }
+        _ => "Check that a name server runs there and that TCP gets through",
+    }
+}
 
 impl ResolveError {
     /// If several addresses fail, the error with the highest rank is returned.
