@@ -242,7 +242,7 @@ impl<'a> Tracer<'a> {
             );
         }
         if figures.is_empty() {
-            text.push_str("no request has been stamped and answered yet\n");
+            text.push_str("no request has been traced yet\n");
         } else {
             let clock = clock_ns();
             let _ = writeln!(
@@ -277,15 +277,7 @@ impl<'a> Tracer<'a> {
         };
         if self.seen.is_empty() {
             let unreplied = self.unreplied.map_or(0, |[first, last]| last.saturating_sub(first));
-            note_line(match unreplied {
-                0 => "weft trace: no request was answered meanwhile. Only requests between polling processes that `weft status` shows \
-                      are traced; one-way and tagged messages are not stamped"
-                    .to_owned(),
-                n => format!(
-                    "weft trace: {n} requests ended meanwhile without a reply of their handlers, and none with one. Only requests \
-                     that a handler replies to have stages: let it call `reply`"
-                ),
-            });
+            note_line(format!("weft trace: {}", why_none(self.joiner.lost.missed, unreplied)));
         }
         print(text)
     }
@@ -309,6 +301,23 @@ fn path(asker: Option<&Found>, answerer: &str) -> &'static str {
         Some(Path::Network) => "UDP",
         Some(Path::Daemon) => BY_DAEMON,
         None => "gone",
+    }
+}
+
+/// Why there are no figures, if so many requests were forgotten before they were read, and so many ended without a reply.
+fn why_none(missed: u64, unreplied: u64) -> String {
+    match (missed, unreplied) {
+        (0, 0) => "no request was answered meanwhile. Only requests between polling processes that `weft status` shows are traced; \
+                   one-way and tagged messages are not stamped"
+            .to_owned(),
+        (0, n) => format!(
+            "{n} requests ended meanwhile without a reply of their handlers, and none with one. Only requests that a handler replies \
+             to have stages: let it call `reply`"
+        ),
+        (n, _) => format!(
+            "{n} requests were answered meanwhile, but their process ended before their times were read, ten times a second. Let it \
+             run for a second or longer"
+        ),
     }
 }
 
@@ -344,4 +353,17 @@ fn clock_ns() -> f64 {
         std::hint::black_box(clock_gettime(ClockId::Monotonic));
     }
     begin.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_nothing_was_traced_is_told_apart() {
+        let told = [why_none(0, 0), why_none(0, 2), why_none(3, 0), why_none(3, 2)];
+        let said =
+            ["no request was answered", "2 requests ended meanwhile", "3 requests were answered", "3 requests were"];
+        assert!(told.iter().zip(said).all(|(told, said)| told.starts_with(said)), "{told:?}");
+    }
 }
