@@ -32,6 +32,11 @@ put() {
     printf '%s\n' "$3" >>"$made"
 }
 
+# Tells the dynamic linker of the libraries. Without that, programs find none below /usr/local. A package's own folder needs it not.
+refresh_linker() {
+    [ -n "${DESTDIR-}" ] || [ "$(id -u)" -ne 0 ] || ! command -v ldconfig >/dev/null || ldconfig
+}
+
 case "${1-}" in
     install)
         [ -x "$built/weft" ] || die "nothing is built yet: type \`make build\` first"
@@ -97,6 +102,7 @@ case "${1-}" in
         count=$(wc -l <"$made")
         LC_ALL=C sort -ru "$folders" >>"$made"
         install -D -m 644 "$made" "$list"
+        refresh_linker
         say "installed $count files below $top; to remove them: make uninstall PREFIX=$prefix${DESTDIR:+ DESTDIR=$DESTDIR}"
         ;;
     uninstall)
@@ -117,6 +123,7 @@ case "${1-}" in
                 rmdir --ignore-fail-on-non-empty "$folder" || die "cannot remove $folder; type \`sudo make uninstall\`"
             fi
         done
+        refresh_linker
         say "removed what was installed below $top"
         ;;
     *) die "usage: scripts/install.sh install|uninstall" ;;

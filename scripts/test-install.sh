@@ -55,8 +55,27 @@ END
     (cd "$folder" && cmake -S . -B made -DCMAKE_PREFIX_PATH="$top" >/dev/null && cmake --build made >/dev/null && made/first)
     rm -r "$folder/made" "$folder/CMakeLists.txt"
 fi
-rm "$folder/first" "$folder/first.c"
 unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+# Below /usr/local, as root, programs find the library without any setting. /usr/local and /etc are copies here, which end with the shell.
+in_copies() {
+    mkdir "$folder/etc"
+    cp -a /etc/. "$folder/etc"
+    unshare --mount bash -euc '
+        mount --bind "$1/etc" /etc
+        mount -t tmpfs none /usr/local
+        DESTDIR= PREFIX=/usr/local scripts/install.sh install
+        cc -o "$1/first" "$1/first.c" $(pkg-config --cflags --libs weft)
+        "$1/first"
+        DESTDIR= PREFIX=/usr/local scripts/install.sh uninstall
+        if "$1/first" 2>/dev/null; then exit 1; fi' bash "$folder"
+    rm -r "$folder/etc"
+}
+if [ "$(id -u)" -eq 0 ] && unshare --mount true; then
+    in_copies || die "a C program does not find the library that was installed below /usr/local, or still after it was removed"
+else
+    say "LEFT OUT: installing below /usr/local, which only root may try"
+fi
+rm "$folder/first" "$folder/first.c"
 if command -v man >/dev/null; then
     for page in man1/weft.1 man8/weftd.8 man3/weft.h.3 man3/am.h.3 man3/am_spmd.h.3; do
         warnings=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$top/share/man/$page" 2>&1 >/dev/null)
