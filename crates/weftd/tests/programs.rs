@@ -71,16 +71,20 @@ impl Daemon {
         self.folder.join("socket")
     }
 
-    /// How often it went to sleep, and its processor time, in ticks.
     fn use_of_processor(&self) -> (u64, u64) {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs");
-        let status = read("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a line");
-        let stat = read("stat");
-        let fields: Vec<&str> = stat.rsplit(')').next().expect("a comm").split_whitespace().collect();
-        let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
-        (line.trim().parse().expect("a number"), ticks(11) + ticks(12))
+        use_of_processor(&self.child)
     }
+}
+
+/// How often the first thread of a process went to sleep, and the processor time of all of its threads, in ticks.
+fn use_of_processor(process: &Child) -> (u64, u64) {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).expect("it runs");
+    let status = read("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a line");
+    let stat = read("stat");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a comm").split_whitespace().collect();
+    let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
+    (line.trim().parse().expect("a number"), ticks(11) + ticks(12))
 }
 
 impl Drop for Daemon {
@@ -575,6 +579,29 @@ fn programs_outlive_the_daemon() {
     daemon.child = Daemon::spawn(&daemon.folder);
     assert_eq!(caller.hear(), "answered again");
     caller.finish();
+    server.finish();
+}
+
+#[test]
+fn a_program_that_waits_sleeps_while_there_is_no_daemon() {
+    let mut daemon = Daemon::start("");
+    let mut server = Player::start(&daemon, "server", 0, &[]);
+    let name = server.hear();
+    let mut client = Player::start(&daemon, "client", 0, &[&name, "100"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
+    daemon.child.kill().expect("it runs");
+    daemon.child.wait().expect("it ends");
+    // Counts processor time: however slow the machine is, one that sleeps takes none.
+    let (_, used) = use_of_processor(&server.child);
+    std::thread::sleep(Duration::from_secs(2));
+    let (_, used_then) = use_of_processor(&server.child);
+    assert!(used_then - used <= 10, "{} ticks of processor time in 2 s", used_then - used);
+    // It still looks for a daemon.
+    daemon.child = Daemon::spawn(&daemon.folder);
+    let mut client = Player::start(&daemon, "client", 0, &[&name, "100"]);
+    assert_eq!(client.hear(), "done");
+    client.finish();
     server.finish();
 }
 

@@ -84,8 +84,8 @@ impl PortHandle for DaemonPort {
 pub(crate) struct Daemon {
     sessions: PortSessions<DaemonPort>,
     address: HostAddress,
-    /// Brings wakeups, and shows the daemon's end.
-    socket: Watched,
+    /// Brings wakeups, and shows the daemon's end. `None` then: it would stay readable, and nobody could sleep.
+    socket: Option<Watched>,
     /// Sleeps so far.
     sleeps: u64,
 }
@@ -105,7 +105,7 @@ impl Daemon {
             Users::SeveralThreads => Owner::of_several_threads(port),
         });
         let sessions = PortSessions::new(port, welcome.user);
-        Ok(Daemon { sessions, address: welcome.address, socket, sleeps: 0 })
+        Ok(Daemon { sessions, address: welcome.address, socket: Some(socket), sleeps: 0 })
     }
 
     /// The address in the names of endpoints.
@@ -175,13 +175,16 @@ impl Daemon {
     /// The socket is readable.
     pub fn hear<S: Sink<Outlet>>(&mut self, core: &mut Core, sink: &mut S) {
         let mut bytes = [0; MESSAGE_BYTES];
-        loop {
-            match net::recv(&*self.socket, &mut bytes[..], RecvFlags::DONTWAIT).map(|(got, _)| got) {
+        while let Some(socket) = &self.socket {
+            match net::recv(&**socket, &mut bytes[..], RecvFlags::DONTWAIT).map(|(got, _)| got) {
                 // It only serves to end a sleep.
                 Ok(MESSAGE_BYTES) if matches!(Message::from_bytes(&bytes), Ok(Message::Wake)) => {}
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.sessions.lose_all(core, sink),
+                Ok(_) | Err(_) => {
+                    self.socket = None;
+                    self.sessions.lose_all(core, sink);
+                }
             }
         }
     }
