@@ -92,6 +92,7 @@ pub unsafe extern "C" fn open(
                 claims: Vec::new(),
                 told: None,
                 met: HashSet::new(),
+                came_back: HashMap::new(),
             });
             state.open_all(slot).map(|()| slot).inspect_err(|_| {
                 state.free_endpoint(slot);

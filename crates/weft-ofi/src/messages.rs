@@ -3,7 +3,7 @@
 use crate::abi::{self, CqEntry, FiAddr};
 use crate::ep::Ep;
 use crate::info::{INJECT_MOST, IOV_MOST};
-use crate::state::{Op, State};
+use crate::state::{errno, Op, State};
 use libc::iovec;
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
@@ -169,11 +169,14 @@ impl State {
     /// Injects a message. False if there is no session with the peer yet; then it has been asked for.
     #[inline(never)]
     fn inject(&mut self, slot: usize, to: FiAddr, label: Label, bytes: &[u8]) -> Result<bool, isize> {
-        let ep = &self.eps[slot];
+        let ep = &mut self.eps[slot];
         if bytes.len() > INJECT_MOST {
             return Err(-(libc::EMSGSIZE as isize));
         }
         let to = index(to)?;
+        if let Some(reason) = ep.failure(to) {
+            return Err(-(errno(reason) as isize));
+        }
         let has_gone = self.bundle.tagged(ep.endpoint, |tagged| tagged.inject_now(to, label, bytes) == Ok(true));
         if !has_gone.unwrap_or(false) {
             return self.inject_later(slot, to, label, bytes);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::names::NameServer;
-use weft::tagged::{self, CameBack, Claim, Completion, LentMut, Outcome, Received};
+use weft::tagged::{self, Claim, Completion, LentMut, Outcome, Received};
 use weft::{Endpoint, Name, Reason};
 use weft_shm::biased::this_thread;
 
@@ -68,6 +68,8 @@ pub struct EpState {
     pub told: Option<NameServer>,
     /// Peers whose session was waited for once.
     pub met: HashSet<u32>,
+    /// Why messages to peers came back whose operations had ended. The next injection to the peer fails, and takes the entry out.
+    pub came_back: HashMap<u32, Reason>,
 }
 
 /// A queue that an endpoint is bound to.
@@ -522,7 +524,10 @@ impl EpState {
     #[inline(always)]
     fn take(&mut self, done: &mut Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         if let Outcome::CameBack(back) = &done.outcome {
-            return self.take_back(back, cqs);
+            // Its operation has ended, so an error could name no context, and Open MPI 4.1 takes any context for a request of its own.
+            say_once(back.reason as c_int);
+            self.came_back.extend(back.to.map(|to| (to, back.reason)));
+            return;
         }
         let at = done.context as usize;
         let Some(op) = self.ops.get_mut(at) else { return };
@@ -560,6 +565,16 @@ impl EpState {
         }
     }
 
+    /// Why a message to this peer came back after its operation had ended, once.
+    #[inline(always)]
+    pub fn failure(&mut self, to: u32) -> Option<Reason> {
+        if self.came_back.is_empty() {
+            None
+        } else {
+            self.came_back.remove(&to)
+        }
+    }
+
     /// Enters an operation that receives at `buf`, or into several pieces.
     #[inline(always)]
     pub fn enter(&mut self, op: Op, buf: usize, pieces: Vec<LentMut>) -> usize {
@@ -576,17 +591,6 @@ impl EpState {
     pub fn end(&mut self, at: usize) {
         if self.ops.try_remove(at).is_some_and(|op| op.has_pieces) {
             self.pieces.remove(&at);
-        }
-    }
-
-    /// A message that was reported as sent came back.
-    #[cold]
-    fn take_back(&mut self, back: &CameBack, cqs: &mut Slab<CqState>) {
-        if let Some(cq) = self.tx.and_then(|tx| cqs.get_mut(tx.cq)) {
-            let kind = abi::SEND | if back.label.tag.is_some() { abi::TAGGED } else { abi::MSG };
-            let (data, tag) = (back.label.data.unwrap_or(0), back.label.tag.unwrap_or(0));
-            let entry = CqEntry { flags: kind, len: back.contents.len(), data, tag, ..CqEntry::default() };
-            cq.fail(entry, errno(back.reason), back.reason as c_int, 0);
         }
     }
 }

@@ -564,6 +564,34 @@ fn a_message_of_64_kib_needs_no_more_calls_of_its_sender() {
     }
 }
 
+/// Clients take the context of an error for a request of theirs, so there is none without one.
+#[test]
+fn an_injected_message_that_comes_back_fails_the_next_injection() {
+    let [a, mut b] = two_clients();
+    let mut room = [0; 8];
+    assert_eq!(b.receive(0, ADDR_UNSPEC, 1, 0, &mut room, 1), 0);
+    assert_eq!(a.send(0, 0, 1, b"first", 2), 0);
+    assert_eq!(a.next().expect("sent").0.op_context, 2);
+    assert_eq!(b.next().expect("received").0.len, 5);
+    assert_eq!(closed(b.eps.pop().expect("one").cast()), 0);
+    drop(b);
+    let ep = a.eps[0];
+    // SAFETY: the bytes are there.
+    let inject = || unsafe { ((*ep).tagged.inject)(ep, b"away".as_ptr().cast(), 4, 0, 1) };
+    let begin = Instant::now();
+    let failed = loop {
+        assert!(begin.elapsed() < BOUND, "no injection fails");
+        assert_eq!(a.try_next().map(|_| ()), Err(AGAIN), "an error without a context");
+        let result = inject();
+        if result != 0 && result != AGAIN {
+            break result;
+        }
+    };
+    assert_eq!(failed, -(libc::ECONNREFUSED as isize));
+    assert_eq!(a.send(0, 0, 1, b"third", 4), 0);
+    assert_eq!(a.next().expect_err("nobody is there").entry.op_context, 4);
+}
+
 #[test]
 fn receives_outlive_a_peer_that_leaves_in_good_order() {
     let [a, mut b] = two_clients();
