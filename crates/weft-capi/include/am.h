@@ -24,7 +24,7 @@ extern "C" {
 typedef struct weft_bundle *eb_t;
 typedef struct weft_endpoint *ep_t;
 typedef uint64_t tag_t;
-typedef uint8_t handler_t;
+typedef uint8_t handler_t; /* 0 to 255: C cuts larger numbers off */
 typedef int op_t;
 
 /* An endpoint's name. It is passed by value, may be sent and stored, and is the same in all processes. */

@@ -184,7 +184,8 @@ typedef void (*weft_return_handler)(void *context, const weft_returned *returned
 /* The text of a result, with its cause and the way out. Do not free it. Never NULL. */
 const char *weft_error_text(int error);
 
-/* Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME. Valid until the next such error. Never NULL. */
+/* Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME, or of its last AM_ERR_ code. Valid until the next such
+ * error. Never NULL. */
 const char *weft_last_error(void);
 
 /* The library's version, as text. */

@@ -165,7 +165,16 @@ extern "C" fn undeliverable(status: c_int, _opcode: c_int, token: *mut c_void) {
         Ok(Some(line)) => eprintln!("{line}"),
         _ => eprintln!("weft: a message came back with status {status}"),
     }
+    // What the program printed before must not be lost. Not all streams: another thread may be blocked in one of them.
+    // SAFETY: the C library's own stream, which a program may only set to another one.
+    unsafe { fflush(stdout) };
     std::process::abort();
+}
+
+extern "C" {
+    /// The C library's standard output, and its function.
+    static stdout: *mut c_void;
+    fn fflush(stream: *mut c_void) -> c_int;
 }
 
 /// A line for the user.
@@ -228,7 +237,7 @@ fn status_text(status: c_int) -> &'static CStr {
     match status {
         1 => c"EBADARGS: the arguments are not what a request or reply may have",
         2 => c"EBADENTRY: nothing is mapped at that index of the sender's translation table",
-        3 => c"EBADTAG: the tag is not the destination's, or that admits nobody",
+        3 => c"EBADTAG: the tag is not the destination's, or that admits nobody, as until its owner calls AM_SetTag",
         4 => c"EBADHANDLER: the destination has no handler of that number",
         5 => c"EBADSEGOFF: the destination has no segment, or none at that offset",
         6 => c"EBADLENGTH: the contents run past the end of the destination's segment",

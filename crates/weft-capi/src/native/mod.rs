@@ -114,7 +114,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-fn note(text: &str) {
+/// Keeps the details of this thread's failed call.
+pub(crate) fn note(text: &str) {
     // A thread that is ending keeps no text.
     _ = LAST.try_with(|last| last.replace(CString::new(text).unwrap_or_default()));
 }
@@ -211,7 +212,8 @@ pub extern "C" fn weft_error_text(error: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME. Valid until the next such error. Never NULL.
+/// Details of this thread's last error WEFT_ERROR_SYSTEM or WEFT_ERROR_NAME, or of its last AM_ERR_ code. Valid until the next such
+/// error. Never NULL.
 #[no_mangle]
 pub extern "C" fn weft_last_error() -> *const c_char {
     guard::guard(c"".as_ptr(), || LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr()))

@@ -44,7 +44,7 @@ static void version_and_limits(void) {
     CHECK(AM_MaxNumHandlers() == 256);
     for (int error = AM_OK; error <= AM_ERR_NOT_TERM; error++) CHECK(strncmp(am_error_text(error), "AM_", 3) == 0);
     CHECK(strncmp(am_error_text(AM_ERR_IN_USE), "AM_ERR_IN_USE: ", 15) == 0);
-    CHECK(am_error_text(-1) != NULL && am_error_text(7) != NULL);
+    CHECK(am_error_text(-1) != NULL && strstr(am_error_text(7), "no code of am.h") != NULL);
     CHECK(strncmp(am_status_text(EBADTAG), "EBADTAG", 7) == 0 && am_status_text(99) != NULL);
     OK(AM_Terminate());
 }
@@ -71,6 +71,12 @@ static void bundles(void) {
         IS(AM_ERR_BAD_ARG, AM_SetTag(endpoint, 5));
         IS(AM_ERR_BAD_ARG, AM_FreeEndpoint(endpoint));
         IS(AM_ERR_BAD_ARG, AM_Request0(endpoint, 0, 1));
+        CHECK(strstr(weft_last_error(), "stale handle") != NULL);
+        IS(AM_ERR_BAD_ARG, AM_MaxSegLength(NULL));
+        CHECK(strstr(weft_last_error(), "AM_ERR_BAD_ARG") != NULL);
+        OK(AM_AllocateEndpoint(other, &endpoint, &name));
+        IS(AM_ERR_BAD_ARG, AM_Request0(endpoint, 5, 1));
+        CHECK(strstr(weft_last_error(), "nothing is mapped at index 5") != NULL);
         OK(AM_FreeBundle(other));
     }
     OK(AM_Terminate());
