@@ -104,6 +104,13 @@ case "${1-}" in
         install -D -m 644 "$made" "$list"
         refresh_linker
         say "installed $count files below $top; to remove them: make uninstall PREFIX=$prefix${DESTDIR:+ DESTDIR=$DESTDIR}"
+        case "$prefix" in
+            /usr | /usr/local) ;;
+            *)
+                say "for shells, compilers and programs to find it:"
+                say "  export PATH=$prefix/bin:\$PATH PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib"
+                ;;
+        esac
         ;;
     uninstall)
         [ -r "$list" ] || die "nothing of weft is installed below $top: there is no $list. Name the PREFIX that it was installed with"
