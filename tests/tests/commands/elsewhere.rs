@@ -137,7 +137,6 @@ pub const ELSEWHERE: &[Row] = &[
         "needs the program in C",
         test("crates/weft-capi/tests/spmd.rs", "a_parallel_sum_is_right_for_any_number_of_ranks", "examples/c/ranks.c"),
     ),
-    row("cargo build --release --locked -p weft-ofi", MINUTES, stage("cargo build --workspace --bins --lib")),
     row("cargo test --profile tests", MINUTES, stage("cargo test --workspace --profile tests")),
     row("cargo test", MINUTES, stage("cargo test --workspace --profile tests")),
     row(
