@@ -36,7 +36,7 @@ fn the_first_program_asks_and_answers_and_says_what_is_wrong() {
     let asker = start("first", &[&name]);
     assert_eq!(asker.hear(), "HELLO");
     assert_eq!(asker.finish(), "");
-    assert!(refusal("first", &["weft1:AQAA"]).contains("was it cut"));
+    assert!(refusal("first", &["weft1:AQAA"]).contains("was the name cut"));
     server.child.kill().expect("it lives");
     server.child.wait().expect("it is ours");
     let told = refusal("first", &[&name]);

@@ -143,7 +143,9 @@ fn what_checksums_cover_is_told_as_both_sides_agreed_on_it() {
 
 #[test]
 fn what_is_no_name_is_refused_with_a_hint() {
-    for (to, hint) in [("weft1:AQAA", "was it cut"), ("x", "a name begins with"), ("weft1:AQAA#x", "hexadecimal")] {
+    for (to, hint) in
+        [("weft1:AQAA", "was the name cut or wrapped"), ("x", "a name begins with"), ("weft1:AQAA#x", "hexadecimal")]
+    {
         let output = explain(to, &[]);
         assert_eq!(output.status.code(), Some(2), "{to}");
         assert!(err(&output).contains(hint), "{to}: {}", err(&output));

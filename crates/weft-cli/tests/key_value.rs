@@ -54,7 +54,7 @@ fn a_wrong_key_an_unparsable_name_and_a_dead_server_are_told_apart() {
         assert!(!output.status.success() && said.contains(why), "{said}");
     };
     fails(name, "12", "wrong key");
-    fails("weft1:AQAA", key, "was it cut");
+    fails("weft1:AQAA", key, "was the name cut");
     drop(server);
     fails(name, key, "nobody there");
 }

@@ -51,7 +51,7 @@ fn what_comes_back_is_told_with_the_reason_and_a_failing_status() {
 #[test]
 fn a_name_without_its_key_is_refused_with_a_hint() {
     for (to, hint) in
-        [("weft1:AQAA", "the key is missing"), ("weft1:AQAA#1", "was it cut"), ("x#1", "a name begins with")]
+        [("weft1:AQAA", "the key is missing"), ("weft1:AQAA#1", "was the name cut"), ("x#1", "a name begins with")]
     {
         let output = ping(&[to]);
         assert_eq!(output.status.code(), Some(2), "{to}");

@@ -233,7 +233,7 @@ pub enum NameError {
     #[error("the part after \"weft1:\" is not base64url; was the name cut or wrapped when it was copied?")]
     Encoding,
     /// Not 40 bytes.
-    #[error("a name is {NAME_BYTES} bytes, this is {0}; was it cut when it was copied?")]
+    #[error("a name is {NAME_BYTES} bytes, this is {0}; was the name cut or wrapped when it was copied?")]
     Length(usize),
     /// The first byte names another version of the format.
     #[error("the name has format {0}, this weft reads format 1; use the same weft on both sides")]
