@@ -3,7 +3,7 @@
 use crate::bench::table::{self, digits, right};
 use crate::error::Error;
 use crate::held::Held;
-use crate::status::PATIENCE;
+use crate::status::{in_words, PATIENCE};
 use comfy_table::Cell;
 use serde::Serialize;
 use std::fmt::Write;
@@ -138,7 +138,7 @@ fn counters(daemon: &DaemonStatus) -> String {
         (counted.false_bells, "false bells"),
         (counted.violations, "programs cut off"),
     ];
-    let told: Vec<String> = all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let told: Vec<String> = all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| in_words(what, *n)).collect();
     told.join(", ")
 }
 

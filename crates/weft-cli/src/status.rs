@@ -188,16 +188,20 @@ fn activity(bundle: &Bundle) -> String {
     }
 }
 
-/// A counter, such as "2 requests sent" or "1 request sent".
-fn in_words(counter: &str, count: u64) -> String {
+/// A counter, such as "2 requests sent" or "1 request sent", "2 false bells" or "1 false bell".
+pub fn in_words(counter: &str, count: u64) -> String {
     // Orderly ends count too, and these are no losses.
     let text = if counter == "sessions_lost" { "peers gone".to_owned() } else { counter.replace('_', " ") };
-    let (first, rest) = text.split_once(' ').unwrap_or((&text, ""));
-    let one = match first.strip_suffix("ies") {
-        Some(stem) => format!("{stem}y"),
-        None => first.trim_end_matches('s').to_owned(),
-    };
-    format!("{count} {} {rest}", if count == 1 { &one } else { first }).trim_end().to_owned()
+    // What is counted comes first, or behind one adjective.
+    let mut words: Vec<&str> = text.split(' ').collect();
+    let one: String;
+    if let Some(counted) = words.iter_mut().take(2).find(|word| count == 1 && word.ends_with('s')) {
+        one = counted
+            .strip_suffix("ies")
+            .map_or_else(|| counted.trim_end_matches('s').to_owned(), |stem| format!("{stem}y"));
+        *counted = &one;
+    }
+    format!("{count} {}", words.join(" "))
 }
 
 fn peers(bundle: &Bundle, look: &Look) -> Option<comfy_table::Table> {
@@ -253,5 +257,24 @@ fn limit(limit: Limit) -> Option<&'static str> {
         Limit::Credit => Some("credit"),
         Limit::Room => Some("room"),
         Limit::Congestion => Some("congestion"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_told_in_the_singular() {
+        for (counter, one, two) in [
+            ("requests_sent", "1 request sent", "2 requests sent"),
+            ("replies_queued", "1 reply queued", "2 replies queued"),
+            ("sessions_lost", "1 peer gone", "2 peers gone"),
+            ("false bells", "1 false bell", "2 false bells"),
+            ("sent to other hosts", "1 sent to other hosts", "2 sent to other hosts"),
+            ("full", "1 full", "2 full"),
+        ] {
+            assert_eq!([in_words(counter, 1), in_words(counter, 2)], [one, two]);
+        }
     }
 }

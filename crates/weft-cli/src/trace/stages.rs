@@ -136,8 +136,8 @@ impl<'a> Tracer<'a> {
         }
         let asked = look.processes.iter().filter(|found| found.answer.is_ok()).count();
         self.options.check(look)?;
-        let plural = if asked == 1 { "" } else { "es" };
-        note_line(format!("weft trace: {asked} process{plural} stamp requests now; Ctrl-C ends it"));
+        let they = if asked == 1 { "process stamps" } else { "processes stamp" };
+        note_line(format!("weft trace: {asked} {they} requests now; Ctrl-C ends it"));
         Ok(())
     }
 
