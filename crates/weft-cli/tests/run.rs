@@ -168,7 +168,7 @@ fn ctrl_c_and_sigterm_end_all_ranks_and_what_they_started() {
         kill_process(Pid::from_child(&job), signal).expect("it lives");
         let output = job.wait_with_output().expect("it is ours");
         assert_eq!(output.status.code(), Some(130), "{}", err(&output));
-        assert!(err(&output).contains("interrupted"), "{}", err(&output));
+        assert_eq!(err(&output), "weft: interrupted; all ranks are ended\n");
         expect_gone(&pids);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ranks::Rank;
 use crate::error::Error;
+use crate::interrupt::EXIT_STATUS;
 use crate::output::cannot;
 use nix::sys::signal::Signal;
 use rustix::io::Errno;
@@ -16,6 +17,11 @@ const WRONG: u8 = 1;
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The error of a job that the user ended.
+pub fn interrupted() -> Error {
+    Error::Job { cause: "interrupted; all ranks are ended".to_owned(), status: EXIT_STATUS }
+}
+
 pub enum How {
     Status(i32),
     Signal { number: i32, has_dumped: bool },
@@ -83,7 +89,7 @@ impl Ended {
         let Some(cause) = self.cause else { return Ok(()) };
         let failed = |status: u8, cause: String| Err(Error::Job { cause, status });
         match cause {
-            Cause::Interrupted => Err(Error::Interrupted),
+            Cause::Interrupted => Err(interrupted()),
             Cause::Closed(error) => Err(cannot(error.into())),
             Cause::Asked(_, 0) => Ok(()),
             Cause::Asked(rank, status) => failed(

@@ -1,6 +1,6 @@
 //! The launcher: starts the ranks, and runs until the last one has ended.
 
-use super::end::{Cause, Ended, How};
+use super::end::{interrupted, Cause, Ended, How};
 use super::gathering::{settle, Said};
 use super::keeper::Keeper;
 use super::lines::Prefix;
@@ -94,7 +94,7 @@ impl Launcher {
             last_end: None,
         };
         for rank in 0..options.ranks {
-            launcher.interrupt.check()?;
+            launcher.interrupt.check().map_err(|_| interrupted())?;
             let (rank, stdin) = start.rank(rank)?;
             if let Some(keeper) = &mut launcher.keeper {
                 keeper.knows(rank.pid);
