@@ -6,7 +6,7 @@ use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{err, out, printed, program_of, Folder, Server};
@@ -273,4 +273,19 @@ fn stages_of_requests_through_the_daemon_say_that_its_work_is_in_them() {
         }
     };
     assert!(has_table(&text) && text.contains("weftd stamps nothing: its work is in stages 2 and 5"), "{text}");
+}
+
+#[test]
+fn a_program_that_wants_the_administrators_daemon_is_told_that_there_is_none() {
+    // A machine with a daemon has nothing to tell.
+    if Path::new("/run/weftd/socket").exists() {
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let output = command.arg("serve").env("WEFT_NI", "weftd").output().expect("it was built");
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["there is no daemon: /run/weftd/socket does not exist", "start weftd as root", "or unset WEFT_NI"] {
+        assert!(said.contains(part), "{said}");
+    }
 }

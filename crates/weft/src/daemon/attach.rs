@@ -71,6 +71,11 @@ impl Door {
             Wish::Process => Ok(None),
             Wish::Administrators => match distrust(&path) {
                 None => Ok(Some(Door { path, is_named: true })),
+                Some(Distrust { kind: io::ErrorKind::NotFound, .. }) => Err(Error::system(
+                    "there is no daemon",
+                    io::Error::new(io::ErrorKind::NotFound, format!("{SOCKET} does not exist")),
+                    "start weftd as root (weftd --foreground), or unset WEFT_NI",
+                )),
                 Some(distrust) => Err(Error::system(
                     "cannot trust the socket of weftd (/run/weftd/socket)",
                     distrust.kind,
