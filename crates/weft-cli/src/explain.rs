@@ -79,20 +79,44 @@ fn reason(text: &str) -> Option<Named> {
 }
 
 impl FromStr for Whom {
-    type Err = TargetError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Whom, TargetError> {
+    fn from_str(text: &str) -> Result<Whom, String> {
         if let Some(reason) = reason(text) {
             return Ok(Whom::Reason(reason));
         }
-        match text.parse() {
-            Ok(target) => Ok(Whom::Endpoint(target)),
-            Err(TargetError::Contact(ContactError::NoKey) | TargetError::NoPort) => {
-                let name = text.trim().parse().map_err(ContactError::from)?;
-                Ok(Whom::Endpoint(Target::Endpoint(Contact { name, key: Key::NONE })))
-            }
-            Err(error) => Err(error),
+        target(text).map(Whom::Endpoint).map_err(|error| match is_word(text) {
+            true => format!("{error}. It is no reason either; {}", reasons_near(text)),
+            false => error.to_string(),
+        })
+    }
+}
+
+/// The endpoint, whose key may be missing.
+fn target(text: &str) -> Result<Target, TargetError> {
+    match text.parse() {
+        Err(TargetError::Contact(ContactError::NoKey) | TargetError::NoPort) => {
+            let name = text.trim().parse().map_err(ContactError::from)?;
+            Ok(Target::Endpoint(Contact { name, key: Key::NONE }))
         }
+        other => other,
+    }
+}
+
+/// Whether it can be a mistyped reason: a name or a host with a port has more than letters.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+/// The reasons that begin as this word does; all if there are none.
+fn reasons_near(word: &str) -> String {
+    let begins = |named: &&Named| {
+        word.get(..2).is_some_and(|start| named.name.get(..2).is_some_and(|two| two.eq_ignore_ascii_case(start)))
+    };
+    let near: Vec<&str> = REASONS.iter().filter(begins).map(|named| named.name).collect();
+    match near.is_empty() {
+        true => format!("the reasons are {}", REASONS.iter().map(|named| named.name).collect::<Vec<_>>().join(", ")),
+        false => format!("near it: {}", near.join(", ")),
     }
 }
 

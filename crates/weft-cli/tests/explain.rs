@@ -152,6 +152,22 @@ fn what_is_no_name_is_refused_with_a_hint() {
     }
 }
 
+#[test]
+fn a_mistyped_reason_is_told_with_those_near_it() {
+    for (to, hint) in [
+        ("revokd", "It is no reason either; near it: Revoked"),
+        ("noregon", "near it: NoSuchEndpoint, NoHandler, NobodyThere, NoRoom, NoRegion, NoRight"),
+        ("xyz", "the reasons are WrongKey, NoSuchEndpoint, "),
+    ] {
+        let output = explain(to, &[]);
+        assert_eq!(output.status.code(), Some(2), "{to}");
+        assert!(err(&output).contains(hint), "{to}: {}", err(&output));
+    }
+    for to in ["weft1:AQAA", "10.0.0.1"] {
+        assert!(!err(&explain(to, &[])).contains("reason"), "{to}");
+    }
+}
+
 /// Runs `weft explain` while a bundle of the test is polled.
 fn explain_beside(bundle: &mut Bundle, to: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
