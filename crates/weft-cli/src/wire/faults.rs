@@ -1,5 +1,6 @@
 //! The faults of one direction, as the user sets them.
 
+use super::counts::Counts;
 use super::values::{Bursts, Count, Duplicate, Nanos, Pair, Rate, Reorder, Room, Share, Wrong};
 
 /// The default queue in front of a rate: this much time, and at least this many bytes.
@@ -108,6 +109,22 @@ impl Wanted {
             corrupt: corrupt.or(self.corrupt),
             mtu: mtu.or(self.mtu),
         };
+    }
+
+    /// Which counts tell of the faults that are set here: these are not 0.
+    pub fn counted(&self) -> Counts {
+        let Wanted { loss, loss_run, burst, delay, jitter, rate, queue, reorder, duplicate, corrupt, mtu } = *self;
+        Counts {
+            lost: (loss.is_some() || loss_run.is_some()).into(),
+            burst_lost: burst.is_some().into(),
+            too_large: mtu.is_some().into(),
+            queue_dropped: (rate.is_some() || queue.is_some()).into(),
+            delayed: (delay.is_some() || jitter.is_some() || rate.is_some()).into(),
+            reordered: reorder.is_some().into(),
+            duplicated: duplicate.is_some().into(),
+            corrupted: corrupt.is_some().into(),
+            ..Counts::default()
+        }
     }
 
     /// Changes the faults that are set here; the rest stays as it is.

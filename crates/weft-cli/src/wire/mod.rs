@@ -20,6 +20,7 @@ use crate::namespaces::Names;
 use crate::output::{note, note_line};
 pub use between::{run_host, HostOptions};
 use between::{Between, Commands, ENDS, LETTERS};
+use counts::Counts;
 use ends::End;
 use faults::Wanted;
 use features::Offloads;
@@ -184,9 +185,11 @@ impl Line {
             return Err(Error::Usage { cause, way_out });
         }
         let ends = [End::open(a)?, End::open(b)?];
+    /// The counts of the faults that the user asked for.
+    asked: Counts,
         let offloads = [Offloads::off(a)?, Offloads::off(b)?];
-        let seed = scenario.seed;
-        Ok(Line { wire: Wire::new(ends, scenario), seed, names: [a, b].map(str::to_owned), offloads })
+        let (seed, asked, names) = (scenario.seed, scenario.asked(), [a, b].map(str::to_owned));
+        Ok(Line { wire: Wire::new(ends, scenario), seed, names, asked, offloads })
     }
 
     /// Forwards until the end, and prints the counts.
@@ -198,7 +201,8 @@ impl Line {
         let [there, back] = self.wire.counts();
         let direction = |from: &str, to: &str, counts| Direction { from: from.to_owned(), to: to.to_owned(), counts };
         let directions = [direction(a, b, there), direction(b, a, back)];
-        tell(&Document { seed: self.seed, seconds: start.elapsed().as_secs_f64(), directions }, json)
+        let (seed, seconds, asked) = (self.seed, start.elapsed().as_secs_f64(), self.asked);
+        tell(&Document { seed, seconds, directions, asked }, json)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The wire's faults over time: from the command line, or from a file.
 
+use super::counts::Counts;
 use super::faults::Wanted;
 use super::values::{Nanos, Wrong};
 use crate::error::Error;
@@ -35,6 +36,13 @@ impl Scenario {
             cause: format!("{} is no scenario: {wrong}", path.display()),
             way_out: "`weft wire --help` shows one".to_owned(),
         })
+    }
+
+    /// The counts of all faults in it: these are not 0.
+    pub fn asked(&self) -> Counts {
+        let mut all = self.first;
+        self.steps.iter().for_each(|step| all.give_way(&step.wanted));
+        all.counted()
     }
 
     fn parse(text: &str) -> Result<Scenario, Wrong> {
