@@ -64,7 +64,7 @@ At the end, or on Ctrl-C or SIGTERM, it prints how many frames it treated in whi
 #[command(after_help = HELP)]
 pub struct Options {
     /// The interface that leads to one host.
-    #[arg(requires = "b", required_unless_present = "here")]
+    #[arg(requires = "b")]
     a: Option<String>,
     /// The interface that leads to the other.
     b: Option<String>,
@@ -109,8 +109,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
             wire.offloads.iter().for_each(|offloads| note_line(format!("weft: {offloads}")));
             wire.run(json, &mut UntilInterrupted(interrupt))
         }
-        // clap has reported this.
-        _ => Ok(()),
+        // clap would only name one of the two ways.
+        _ => Err(Error::Usage {
+            cause: "nothing says which hosts to wire".to_owned(),
+            way_out: "Name two interfaces, or give --here COMMAND and --there COMMAND".to_owned(),
+        }),
     }
 }
 

@@ -157,7 +157,8 @@ fn what_cannot_be_says_what_to_type() {
     for (arguments, says) in [
         (&["lo", "there-is-none"][..], "no interface"),
         (&["lo"], "<B>"),
-        (&[], "<A>"),
+        (&[], "Name two interfaces, or give --here COMMAND and --there COMMAND"),
+        (&["--loss", "5%"], "Name two interfaces, or give --here COMMAND and --there COMMAND"),
         (&["a", "b", "--loss", "5"], "0% to 100%"),
         (&["a", "b", "--here", "true"], "cannot be used with"),
         (&["a", "b", "--there", "true"], "cannot be used with"),
