@@ -7,6 +7,8 @@ use crate::output::cannot;
 use nix::sys::signal::Signal;
 use rustix::io::Errno;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 /// The exit status after `--timeout`, as with timeout(1).
@@ -15,19 +17,27 @@ const TIMED_OUT: u8 = 124;
 /// The exit status if the job went wrong but no process gives a status.
 const WRONG: u8 = 1;
 
-/// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 /// The error of a job that the user ended.
 pub fn interrupted() -> Error {
     Error::Job { cause: "interrupted; all ranks are ended".to_owned(), status: EXIT_STATUS }
 }
 
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     Status(i32),
     Signal { number: i32, has_dumped: bool },
 }
 
 impl How {
+    /// Of a child of this process, which it has waited for.
+    pub fn of(status: ExitStatus) -> How {
+        match (status.code(), status.signal()) {
+            (Some(status), _) => How::Status(status),
+            (None, number) => How::Signal { number: number.unwrap_or_default(), has_dumped: status.core_dumped() },
+        }
+    }
+
     /// Whether neither the rank itself nor the launcher caused this end.
     pub fn is_from_elsewhere(self) -> bool {
         let How::Signal { number, .. } = self else { return false };
@@ -46,7 +56,8 @@ impl How {
         }
     }
 
-    fn told(self) -> String {
+    /// In words, behind the process's name.
+    pub fn told(self) -> String {
         match self {
             How::Status(status) => format!("ended with status {status}"),
             How::Signal { number, has_dumped } => {

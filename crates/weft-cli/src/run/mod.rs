@@ -13,6 +13,7 @@ mod program;
 mod ranks;
 mod report;
 
+pub use end::How;
 pub use keeper::run_keeper;
 pub use ranks::{run_rank, RankOptions};
 

@@ -5,6 +5,8 @@ use super::forward::be_as_others;
 use crate::child::{self, Owned};
 use crate::error::Error;
 use crate::namespaces::{await_link, cannot_enter, enter, ip, open, processes_in, Made, Names, INTERFACE};
+use crate::output::note_line;
+use crate::run::How;
 use rustix::process::{kill_process, pidfd_open, Pid, PidfdFlags, Signal};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +29,9 @@ const VARIABLES: [&str; 2] = ["WEFT_WIRE_HERE", "WEFT_WIRE_THERE"];
 
 /// The head start of the command there, so that it listens when the command here connects.
 const THERE_FIRST: Duration = Duration::from_millis(500);
+
+/// How much later than a command this process may hear of Ctrl-C, which goes to both.
+const AFTER_OTHERS: Duration = Duration::from_millis(100);
 
 /// How long the processes in the hosts may take to end when asked to.
 const END_MOST: Duration = Duration::from_secs(2);
@@ -104,16 +109,26 @@ pub struct Commands<'a> {
     since: Instant,
     /// The command here, and a descriptor that is readable once it has ended.
     asks: Option<(Owned, OwnedFd)>,
-    answers: Option<Owned>,
+    answers: Option<There>,
+}
+
+/// The command there.
+struct There {
+    child: Owned,
+    /// A descriptor that is readable once it has ended. `None` when this has been noticed.
+    end: Option<OwnedFd>,
+    /// How and when it failed, if that has not been told yet.
+    failed: Option<(How, Instant)>,
 }
 
 impl<'a> Commands<'a> {
     /// Starts the command there, if there is one. The command here starts a moment later.
     pub fn start(between: &'a Between, here: &'a str, there: Option<&str>) -> Result<Commands<'a>, Error> {
-        let start = |words| -> Result<Owned, Error> {
+        let start = |words| -> Result<There, Error> {
             // The command here has the terminal.
-            let child = between.command(1, words)?.stdin(Stdio::null()).spawn();
-            child.map(Owned).map_err(cannot_start)
+            let child = Owned(between.command(1, words)?.stdin(Stdio::null()).spawn().map_err(cannot_start)?);
+            let end = end_of(&child)?;
+            Ok(There { child, end: Some(end), failed: None })
         };
         let answers = there.map(start).transpose()?;
         Ok(Commands { between, here, since: Instant::now(), asks: None, answers })
@@ -127,16 +142,40 @@ impl<'a> Commands<'a> {
             None if is_early => Ok(None),
             None => {
                 let child = Owned(self.between.command(0, self.here)?.spawn().map_err(cannot_start)?);
-                let end = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty());
-                self.asks = Some((child, end.map_err(|e| cannot_start(e.into()))?));
+                let end = end_of(&child)?;
+                self.asks = Some((child, end));
                 Ok(None)
             }
         }
     }
 
-    /// A descriptor that is readable once the command here has ended, if it was started.
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.asks.as_ref().map(|(_, end)| end.as_fd())
+    /// Notices the end of the command there.
+    pub fn look_there(&mut self) {
+        let Some(there) = &mut self.answers else { return };
+        if let (Some(_), Ok(Some(status))) = (&there.end, there.child.0.try_wait()) {
+            there.end = None;
+            there.failed = (!status.success()).then(|| (How::of(status), Instant::now()));
+        }
+    }
+
+    /// When the failure of the command there is to be told, if it has failed and that was not told. It waits a moment, since Ctrl-C
+    /// ends the commands too, maybe before this process hears of it.
+    pub fn tells_at(&self) -> Option<Instant> {
+        self.answers.as_ref()?.failed.map(|(_, at)| at + AFTER_OTHERS)
+    }
+
+    /// Tells that the command there has failed.
+    pub fn tell_failure(&mut self) {
+        if let Some((how, _)) = self.answers.as_mut().and_then(|there| there.failed.take()) {
+            note_line(format!("weft wire: the command there {}", how.told()));
+        }
+    }
+
+    /// Descriptors that are readable once the command here, and that there, have ended. `None` for one that was not started, or
+    /// whose end was noticed.
+    pub fn bells(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        let here = self.asks.as_ref().map(|(_, end)| end.as_fd());
+        [here, self.answers.as_ref().and_then(|there| there.end.as_ref()).map(OwnedFd::as_fd)]
     }
 
     /// When the command here has to start, if it has not yet.
@@ -165,6 +204,11 @@ impl Drop for Commands<'_> {
             end(Signal::KILL);
         }
     }
+}
+
+/// A descriptor that is readable once a child has ended.
+fn end_of(child: &Owned) -> Result<OwnedFd, Error> {
+    pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty()).map_err(|e| cannot_start(e.into()))
 }
 
 fn cannot_start(source: std::io::Error) -> Error {

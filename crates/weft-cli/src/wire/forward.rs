@@ -53,7 +53,7 @@ pub trait Watch {
     fn has_ended(&mut self) -> Result<bool, Error>;
 
     /// Descriptors that are readable when the end may have come.
-    fn bells(&self) -> [BorrowedFd<'_>; 2];
+    fn bells(&self) -> [BorrowedFd<'_>; 3];
 
     /// When to look again, even if no descriptor is readable.
     fn next_look(&self) -> Option<Instant>;
@@ -158,8 +158,8 @@ impl Wire {
             return look.is_some();
         }
         let time = (time < u64::MAX - now).then(|| Timespec::try_from(Duration::from_nanos(time)).ok()).flatten();
-        let ([a, b], [c, d]) = (self.ends.each_ref().map(End::socket), watch.bells());
-        let mut fds = [a, b, c, d].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let ([a, b], [c, d, e]) = (self.ends.each_ref().map(End::socket), watch.bells());
+        let mut fds = [a, b, c, d, e].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // Even if a signal interrupted it: the next turn looks for work.
         let _ = poll(&mut fds, time.as_ref());
         look.is_some() || fds[2..].iter().any(|bell| !bell.revents().is_empty())

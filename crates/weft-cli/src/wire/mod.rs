@@ -137,8 +137,8 @@ impl Watch for UntilInterrupted {
         Ok(self.0.came())
     }
 
-    fn bells(&self) -> [BorrowedFd<'_>; 2] {
-        [self.0.bell(); 2]
+    fn bells(&self) -> [BorrowedFd<'_>; 3] {
+        [self.0.bell(); 3]
     }
 
     fn next_look(&self) -> Option<Instant> {
@@ -156,17 +156,27 @@ struct UntilCommandEnds<'a> {
 
 impl Watch for UntilCommandEnds<'_> {
     fn has_ended(&mut self) -> Result<bool, Error> {
+        // The one there first: it is to be told if it failed before the one here ended.
+        self.commands.look_there();
         self.status = self.commands.ended()?;
+        if let Some(at) = self.commands.tells_at() {
+            if self.status.is_some() {
+                self.interrupt.wait(&[], Some(at));
+            }
+            if Instant::now() >= at && !self.interrupt.came() {
+                self.commands.tell_failure();
+            }
+        }
         Ok(self.status.is_some() || self.interrupt.came())
     }
 
-    fn bells(&self) -> [BorrowedFd<'_>; 2] {
-        let interrupt = self.interrupt.bell();
-        [interrupt, self.commands.bell().unwrap_or(interrupt)]
+    fn bells(&self) -> [BorrowedFd<'_>; 3] {
+        let (interrupt, [here, there]) = (self.interrupt.bell(), self.commands.bells());
+        [interrupt, here.unwrap_or(interrupt), there.unwrap_or(interrupt)]
     }
 
     fn next_look(&self) -> Option<Instant> {
-        self.commands.starts_at()
+        [self.commands.starts_at(), self.commands.tells_at()].into_iter().flatten().min()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::lab::{in_lab, ip, wait_for_carrier};
 use super::support::{turn, wait_until};
 use super::typed::rights::is_root;
-use super::typed::{err, namespaces_of, out};
+use super::typed::{err, namespaces_of, out, Folder};
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
@@ -68,6 +68,34 @@ fn the_wire_ends_as_its_command_does() {
     let output = run(&["--here", "exit 7"]);
     if !is_refused(&output) {
         assert_eq!(output.status.code(), Some(7), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_command_there_that_fails_is_told_and_one_that_the_wire_ends_is_not() {
+    let _turn = turn("commands::a_command_there_that_fails_is_told_and_one_that_the_wire_ends_is_not");
+    let folder = Folder::new("wire-there");
+    let begun = format!("until [ -s {} ]; do sleep 0.02; done", folder.file("pid"));
+    // A process that has ended is there until the wire notices it.
+    let ended = format!(
+        "{begun}; for i in $(seq 500); do kill -0 $(cat {}) 2>/dev/null || break; sleep 0.02; done",
+        folder.file("pid")
+    );
+    for (there, here, says) in [
+        ("exit 3", &ended, Some("weft wire: the command there ended with status 3\n")),
+        ("kill -KILL $$", &ended, Some("weft wire: the command there was ended by signal 9 (SIGKILL)\n")),
+        ("exit 0", &ended, None),
+        ("exec sleep 4711", &begun, None),
+    ] {
+        folder.write("pid", "");
+        let output = run(&["--there", &format!("echo $$ >{}; {there}", folder.file("pid")), "--here", here]);
+        if is_refused(&output) {
+            return;
+        }
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(0), "{there}: {said}");
+        assert_eq!(said.matches("the command there").count(), usize::from(says.is_some()), "{there}: {said}");
+        assert!(says.is_none_or(|says| said.contains(says)), "{there}: {said}");
     }
 }
 
