@@ -6,6 +6,7 @@
 use crate::error::Error;
 use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use unicode_width::UnicodeWidthStr;
 
 /// The width if standard output is no terminal and `COLUMNS` is not set.
@@ -23,6 +24,30 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Error> {
 pub fn print_line(line: impl AsRef<str>) -> Result<(), Error> {
     // One write, so that a reader gets whole lines.
     print(format!("{}\n", line.as_ref()))
+}
+
+/// Whether the path that an option gives for a file means standard output: `-`.
+pub fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Writes text to the file that an option names: a new one, or standard output for `-`. The way out is for a file.
+pub fn write_file(path: &Path, text: impl AsRef<[u8]>, way_out: &'static str) -> Result<(), Error> {
+    if is_standard_output(path) {
+        return print(text);
+    }
+    let cannot = |source| Error::File { verb: "write", path: path.to_owned(), source, way_out };
+    std::fs::write(path, text).map_err(cannot)
+}
+
+/// Prints text for people beside the file that an option names. If that is standard output, the text goes to standard error:
+/// whatever reads the output gets nothing else.
+pub fn print_beside(file: Option<&Path>, text: impl AsRef<str>) -> Result<(), Error> {
+    match file.is_some_and(is_standard_output) {
+        true => note(text),
+        false => print(text.as_ref())?,
+    }
+    Ok(())
 }
 
 /// Writes text to standard error. A failure is ignored: there is no other place to report it.

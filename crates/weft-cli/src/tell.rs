@@ -1,7 +1,7 @@
 //! Output forms: text, or one JSON document with `--json`.
 
 use crate::error::Error;
-use crate::output::{print, print_line};
+use crate::output::print;
 use serde::Serialize;
 
 // Not a doc comment: clap would use it in place of the command's own in the help.
@@ -29,6 +29,11 @@ impl Form {
 
 /// Prints a document as JSON.
 pub fn print_json(document: &impl Serialize) -> Result<(), Error> {
+    print(text(document)?)
+}
+
+/// A document as JSON, with the end of its last line.
+pub fn text(document: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(document);
-    print_line(text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))?)
+    Ok(text.map_err(|e| Error::system("write JSON", std::io::Error::from(e), "Report this"))? + "\n")
 }

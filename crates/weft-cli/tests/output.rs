@@ -97,6 +97,8 @@ impl Stage {
             "trace --stages --duration 0.3 --json".to_owned(),
             "sim --count 10".to_owned(),
             "sim --count 10 --json".to_owned(),
+            "sim --count 10 --plot -".to_owned(),
+            "run -n 1 --json - true".to_owned(),
             "sim --count 10 --compare-channels=0%".to_owned(),
             "sim --count 10 --compare-channels=0% --json".to_owned(),
             format!("demo --no-bench {text}"),
@@ -107,6 +109,7 @@ impl Stage {
             all.push("bench pair --listen --port 0".to_owned());
             all.push(format!("bench report {rows} --output {page}"));
             all.push(format!("bench report {rows} --markdown"));
+            all.push(format!("bench report {rows} --output -"));
             all.push(format!("bench compare {rows} {rows}"));
         }
         if is_root() {

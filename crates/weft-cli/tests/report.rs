@@ -69,6 +69,7 @@ fn one_measurement_becomes_a_page_beside_the_others() {
         let told = printed(&weft(&["bench", "report", &file, "-o", page.to_str().expect("text")]));
         assert_eq!(Path::new(told.trim()), std::fs::canonicalize(&page).expect("it is there"));
         let page = std::fs::read_to_string(page).expect("a page");
+        assert_eq!(printed(&weft(&["bench", "report", &file, "-o", "-"])), page);
         check(&page, 4);
         // 200 ns beside 150 ns.
         assert!(page.contains(beside) && page.contains("<td>1.33</td>"), "{beside}");

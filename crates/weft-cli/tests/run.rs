@@ -266,6 +266,20 @@ fn a_job_that_takes_too_long_is_ended_and_the_report_says_how_each_rank_ended() 
 }
 
 #[test]
+fn a_report_to_standard_output_follows_what_the_ranks_print() {
+    let folder = Folder::new("run-report-out");
+    let mut job = command(&["-n", "2", "--json", "-", "--", "sh", "-c", "printf 'no end'; exit 3"]);
+    let output = job.current_dir(folder.file("")).stdin(Stdio::null()).output().expect("built");
+    let said = out(&output);
+    let (lines, report) = said.split_at(said.find('{').expect("a document"));
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.ends_with("] no end")), "{said}");
+    let report: Value = serde_json::from_str(report).expect("JSON, and nothing behind it");
+    assert_eq!((&report["status"], output.status.code()), (&3.into(), Some(3)), "{report}");
+    assert_eq!(std::fs::read_dir(folder.file("")).expect("a folder").count(), 0, "a file was written");
+}
+
+#[test]
 fn a_reader_that_goes_ends_the_job() {
     let mut job = command(&["-n", "2", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("built");
     let mut line = String::new();

@@ -126,3 +126,17 @@ fn what_cannot_be_is_refused_with_a_reason() {
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn a_plot_to_standard_output_is_there_alone() {
+    for more in [&["--seeds", "1..2"][..], &["--compare-channels=0%"]] {
+        let output = sim(&[&["--count", "10", "--plot", "-"], more].concat());
+        let picture = out(&output);
+        assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "{picture}");
+        assert_eq!(picture.matches("<svg").count(), 1, "of the last seed");
+        assert!(!output.stderr.is_empty(), "the text goes to standard error");
+    }
+    let output = sim(&["--count", "10", "--json", "--plot", "-"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("both write to standard output"), "{said}");
+}

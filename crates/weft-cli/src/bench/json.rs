@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::meter::{median, Sampled};
 use super::results::{is_kernel, is_ucx, Metric, Results, Series, Way};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::write_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -263,18 +263,7 @@ impl Row {
 
 /// Writes a document to a file, or to standard output if the path is `-`.
 pub fn write(path: &Path, document: &impl Serialize) -> Result<(), Error> {
-    let failed = |source| Error::File {
-        verb: "write",
-        path: path.to_path_buf(),
-        source,
-        way_out: "Name a file in a directory where you may write, or `-`",
-    };
-    let mut text = serde_json::to_string_pretty(document).map_err(|e| failed(e.into()))?;
-    text.push('\n');
-    match path.as_os_str() == "-" {
-        true => print(text),
-        false => std::fs::write(path, text).map_err(failed),
-    }
+    write_file(path, crate::tell::text(document)?, "Name a file in a directory where you may write, or `-`")
 }
 
 fn row(place: &str, series: &Series, rounds: u32) -> Row {

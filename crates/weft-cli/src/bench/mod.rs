@@ -31,7 +31,7 @@ mod weft_side;
 mod words;
 
 use crate::error::Error;
-use crate::output::{note, print};
+use crate::output::{note, print_beside};
 use crate::progress::Progress;
 use goals::Goal;
 use json::Document;
@@ -110,10 +110,7 @@ impl Common {
         words: impl FnOnce() -> String,
     ) -> Result<(), Error> {
         let text = if self.markdown { markdown::render(document, has_goals) } else { words() };
-        match &self.json {
-            Some(path) if path.as_os_str() == "-" => note(text),
-            _ => print(text)?,
-        }
+        print_beside(self.json.as_deref(), text)?;
         if self.markdown {
             note(table::left_out(notes));
         }

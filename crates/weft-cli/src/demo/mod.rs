@@ -83,7 +83,7 @@ pub struct Options {
     /// Only counts words, like `--only words`.
     #[arg(long, conflicts_with = "only")]
     no_bench: bool,
-    /// Also draws the results in one HTML file, for a browser.
+    /// Also draws the results in one HTML file, for a browser; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "no_bench")]
     report: Option<PathBuf>,
 }
@@ -116,7 +116,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         measured = Some(quick.document());
     }
     let Some(path) = &options.report else { return Ok(()) };
-    print_line(format!("Report for a browser: {}", report::write_demo(path, &sections, measured)?.display()))
+    report::write_demo(path, &sections, measured, "Report for a browser: ")
 }
 
 /// Shows the parts that need a clean-up when they are interrupted. Returns their sections of the report.

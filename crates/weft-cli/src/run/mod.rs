@@ -41,7 +41,7 @@ pub struct Options {
     /// End the job after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Write how and when each process ended to this file
+    /// Write how and when each process ended to this file (`-`: to standard output, after what the processes print)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The program

@@ -3,6 +3,8 @@
 use super::end::{Ended, How};
 use super::Options;
 use crate::error::Error;
+use crate::output::{is_standard_output, print};
+use crate::tell::text;
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -14,7 +16,8 @@ const WAY_OUT: &str = "Name a file in a folder that can be written to";
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
-    file: fs::File,
+    /// `None` for standard output.
+    file: Option<fs::File>,
 }
 
 #[derive(Serialize)]
@@ -42,7 +45,8 @@ struct Row {
 
 impl File {
     pub fn create(path: &Path) -> Result<File, Error> {
-        let file = fs::File::create(path).map_err(|source| failed("create", path, source))?;
+        let create = || fs::File::create(path).map_err(|source| failed("create", path, source));
+        let file = (!is_standard_output(path)).then(create).transpose()?;
         Ok(File { path: path.to_path_buf(), file })
     }
 
@@ -63,9 +67,12 @@ impl File {
             seconds: ended.time.as_secs_f64(),
             ranks: rows.collect(),
         };
-        let mut text = serde_json::to_string_pretty(&document).expect("it has no maps, and no numbers that are none");
-        text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(|source| failed("write", &self.path, source))
+        let text = text(&document)?;
+        match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()).map_err(|source| failed("write", &self.path, source)),
+            // The launcher has printed the ranks' output.
+            None => print(text),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::Options;
 use crate::bench::table::{new, right};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::print;
+use crate::output::print_beside;
 use crate::tell::print_json;
 use comfy_table::Cell;
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub fn run(options: &Options, losses: &[PerMillion]) -> Result<(), Error> {
     }
     match options.json {
         true => print_json(&rows)?,
-        false => print(words(options, &rows))?,
+        false => print_beside(options.plot.as_deref(), words(options, &rows))?,
     }
     if let Some(path) = &options.plot {
         draw(path, &rows)?;
@@ -111,7 +111,7 @@ fn draw(path: &Path, rows: &[Row]) -> Result<(), Error> {
     let kinds: Vec<String> = COUNTS.iter().map(u16::to_string).chain(["weft".to_string()]).collect();
     let lines: Vec<_> =
         rows.chunks(kinds.len()).map(|rows| (format!("{} loss", rows[0].loss_name()), measured(rows))).collect();
-    super::write_file(path, &plot::kinds("stop-and-wait by number of channels, and weft", &kinds, &lines))
+    super::write_plot(path, &plot::kinds("stop-and-wait by number of channels, and weft", &kinds, &lines))
 }
 
 fn measured(rows: &[Row]) -> Vec<Measured> {

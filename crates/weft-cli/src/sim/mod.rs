@@ -5,7 +5,7 @@ mod parse;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::{print, print_line};
+use crate::output::{is_standard_output, print_beside, write_file};
 use crate::progress::Progress;
 use crate::tell::print_json;
 use parse::Spell;
@@ -128,7 +128,7 @@ pub struct Options {
         default_missing_value = "0%,1%,5%,15%", value_parser = parse::chance,
         conflicts_with_all = ["loss", "bursts", "drop", "seeds", "chaos", "partition", "crash", "stop", "plant"])]
     compare_channels: Option<Vec<PerMillion>>,
-    /// Draws goodput, latencies and queues over time (of the last seed).
+    /// Draws goodput, latencies and queues over time (of the last seed); `-` is standard output.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Prints one JSON document and nothing else.
@@ -238,6 +238,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let interrupt = Interrupt::watch(|| {})?;
     let seeds = options.seeds.clone().unwrap_or(options.seed..=options.seed);
+    let (plot, last) = (options.plot.as_deref(), *seeds.end());
     let bar = if options.json { Progress::hidden() } else { Progress::new() };
     let (mut runs, mut failed) = (Vec::new(), 0);
     for seed in seeds {
@@ -252,10 +253,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let run = options.told(seed, &mut simulation, began.elapsed());
         failed += u64::from(run.failure.is_some());
         if !options.json {
-            bar.aside(|| print(run.words()))?;
+            bar.aside(|| print_beside(plot, run.words()))?;
         }
-        if let Some(path) = &options.plot {
-            write_file(path, &plot::svg(&run.command, &simulation.series()))?;
+        // A file is overwritten by the next seed's, which standard output cannot be.
+        if let Some(path) = plot.filter(|path| seed == last || !is_standard_output(path)) {
+            write_plot(path, &plot::svg(&run.command, &simulation.series()))?;
         }
         runs.push(run);
     }
@@ -264,7 +266,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print_json(&runs)?;
     } else if let (Some(seeds), 0) = (&options.seeds, failed) {
         let (count, plural) = (runs.len(), if runs.len() == 1 { "" } else { "s" });
-        print_line(format!("{count} run{plural}, seeds {} to {}: no promise was broken", seeds.start(), seeds.end()))?;
+        let (start, end) = (seeds.start(), seeds.end());
+        print_beside(plot, format!("{count} run{plural}, seeds {start} to {end}: no promise was broken\n"))?;
     }
     match failed {
         0 => Ok(()),
@@ -273,8 +276,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 impl Options {
-    /// Checks what clap cannot: that the hosts exist.
+    /// Checks what clap cannot: that the hosts exist, and that standard output gets one document.
     fn check(&self) -> Result<(), Error> {
+        if self.json && self.plot.as_deref().is_some_and(is_standard_output) {
+            return Err(Error::Usage {
+                cause: "--json and --plot - both write to standard output".to_owned(),
+                way_out: "Name a file for the picture: --plot FILE.svg".to_owned(),
+            });
+        }
         let hosts = self.topology.hosts();
         let mut spells = self.partition.iter().chain(&self.crash).chain(&self.stop);
         match spells.find(|spell| spell.host.0 >= hosts) {
@@ -411,13 +420,8 @@ fn progress(seed: u64, simulation: &Simulation<Load>, began: Instant) -> String 
     )
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|source| Error::File {
-        verb: "write",
-        path: path.to_path_buf(),
-        source,
-        way_out: "Give a path that can be written",
-    })
+fn write_plot(path: &Path, picture: &str) -> Result<(), Error> {
+    write_file(path, picture, "Give a path that can be written")
 }
 
 impl Run {

@@ -11,7 +11,7 @@ mod table;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::note_line;
+use crate::output::{is_standard_output, note_line};
 use crate::top::looker::Looker;
 use capture::{Ear, Heard};
 use datagram::Datagram;
@@ -194,7 +194,7 @@ impl Out {
             None if options.json => Form::Json(stdout()),
             None => Form::Words(stdout()),
             Some(path) => {
-                let to: Box<dyn Write> = if path.as_os_str() == "-" {
+                let to: Box<dyn Write> = if is_standard_output(path) {
                     Box::new(stdout())
                 } else {
                     let way_out = "Choose a folder that you may write to";

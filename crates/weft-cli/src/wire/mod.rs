@@ -17,7 +17,7 @@ mod values;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
-use crate::output::{note, note_line};
+use crate::output::{note, note_line, write_file};
 pub use between::{run_host, HostOptions};
 use between::{Between, Commands, ENDS, LETTERS};
 use counts::Counts;
@@ -185,6 +185,8 @@ struct Line {
     wire: Wire,
     seed: u64,
     names: [String; 2],
+    /// The counts of the faults that the user asked for.
+    asked: Counts,
     /// Switched on again when this is dropped.
     offloads: [Offloads; 2],
 }
@@ -198,8 +200,6 @@ impl Line {
             return Err(Error::Usage { cause, way_out });
         }
         let ends = [End::open(a)?, End::open(b)?];
-    /// The counts of the faults that the user asked for.
-    asked: Counts,
         let offloads = [Offloads::off(a)?, Offloads::off(b)?];
         let (seed, asked, names) = (scenario.seed, scenario.asked(), [a, b].map(str::to_owned));
         Ok(Line { wire: Wire::new(ends, scenario), seed, names, asked, offloads })
@@ -230,12 +230,5 @@ fn scenario(options: &Options) -> Result<Scenario, Error> {
 fn tell(document: &Document, json: Option<&Path>) -> Result<(), Error> {
     note(document.text());
     let Some(path) = json else { return Ok(()) };
-    if path.as_os_str() == "-" {
-        return crate::tell::print_json(document);
-    }
-    let text = serde_json::to_string_pretty(document).map_err(std::io::Error::from);
-    text.and_then(|text| std::fs::write(path, text)).map_err(|source| {
-        let way_out = "Give a path that can be written";
-        Error::File { verb: "write", path: path.to_owned(), source, way_out }
-    })
+    write_file(path, crate::tell::text(document)?, "Give a path that can be written")
 }

@@ -21,7 +21,7 @@ use super::weft_side::Bench;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
-use crate::output::{note, print};
+use crate::output::print_beside;
 use crate::progress::Progress;
 use plan::{Extent, Group, What};
 use program::Pair;
@@ -215,10 +215,7 @@ impl Stage {
 fn tell(options: &Options, measured: &Measured) -> Result<(), Error> {
     let goals = measured.goals();
     let text = table::render(measured, judgement(&goals, options.goals));
-    match &options.json {
-        Some(path) if path.as_os_str() == "-" => note(text),
-        _ => print(text)?,
-    }
+    print_beside(options.json.as_deref(), text)?;
     options.json.as_deref().map_or(Ok(()), |path| json::write(path, &measured.told(&goals)))
 }
 

@@ -15,7 +15,7 @@ use super::json;
 use super::table::judgement;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::output::{note, print};
+use crate::output::print_beside;
 use crate::progress::Progress;
 use plan::{Extent, Part};
 use results::Results;
@@ -86,10 +86,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let goals = goals::goals(&results);
     results.judge(&goals);
     let text = table::render(&results, judgement(&goals, options.goals));
-    match &options.json {
-        Some(path) if path.as_os_str() == "-" => note(text),
-        _ => print(text)?,
-    }
+    print_beside(options.json.as_deref(), text)?;
     if let Some(folder) = &options.svg {
         draw::write(folder, &results)?;
     }

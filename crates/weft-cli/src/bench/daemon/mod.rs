@@ -22,7 +22,7 @@ use super::table::judgement;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::namespaces::Names;
-use crate::output::{note, print};
+use crate::output::print_beside;
 use crate::progress::Progress;
 use plan::{Extent, Group};
 use runner::{Rounds, Written, FRAMES};
@@ -182,10 +182,7 @@ fn measure(options: &Options, stage: &Stage, interrupt: &Interrupt, progress: &P
 fn tell(options: &Options, measured: &Measured) -> Result<(), Error> {
     let goals = measured.goals();
     let text = table::render(measured, judgement(&goals, options.goals));
-    match &options.json {
-        Some(path) if path.as_os_str() == "-" => note(text),
-        _ => print(text)?,
-    }
+    print_beside(options.json.as_deref(), text)?;
     options.json.as_deref().map_or(Ok(()), |path| json::write(path, &measured.told(&goals)))
 }
 

@@ -9,7 +9,7 @@ use super::json::{Document, Family};
 use super::markdown;
 use super::results::Metric;
 use crate::error::Error;
-use crate::output::{print, print_line};
+use crate::output::{is_standard_output, print, print_line, write_file};
 use draw::{Dot, Frame, Name, Sizes};
 use page::Page;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub struct Options {
     /// Prints each measurement as part of a Markdown page instead: one table, and one line of conditions.
     #[arg(long, conflicts_with = "output")]
     markdown: bool,
-    /// The page.
+    /// The page; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "weft-report.html")]
     output: PathBuf,
     /// Also writes each picture to a file of its own in this folder.
@@ -58,8 +58,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(folder) = &options.svg {
         write_pictures(folder, &page.pictures)?;
     }
-    let written = write_page(&options.output, page)?;
-    print_line(written.display().to_string())
+    write_page(&options.output, page, "")
 }
 
 /// A section of a page without a measurement of messages.
@@ -74,8 +73,8 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Writes a page of these sections, and of a measurement if there is one. Returns its path.
-pub fn write_demo(path: &Path, sections: &[Section], measured: Option<Document>) -> Result<PathBuf, Error> {
+/// Writes a page of these sections, and of a measurement if there is one. Prints its path behind these words.
+pub fn write_demo(path: &Path, sections: &[Section], measured: Option<Document>, words: &str) -> Result<(), Error> {
     let mut page = Page::titled("weft: a demonstration", "");
     for Section { title, words, picture, heads, rows } in sections {
         let table = if heads.is_empty() { String::new() } else { page::table(heads, rows) };
@@ -87,7 +86,7 @@ pub fn write_demo(path: &Path, sections: &[Section], measured: Option<Document>)
         page.measured(&documents);
         add_figures(&mut page, &documents)?;
     }
-    write_page(path, page)
+    write_page(path, page, words)
 }
 
 /// Draws times by size.
@@ -100,14 +99,14 @@ pub fn times_by_size(title: &str, curves: &[Curve]) -> Result<String, Error> {
     draw::curves(&frame, curves, range)
 }
 
-fn write_page(path: &Path, page: Page) -> Result<PathBuf, Error> {
-    std::fs::write(path, page.finish()).map_err(|source| Error::File {
-        verb: "write",
-        path: path.to_path_buf(),
-        source,
-        way_out: "Name a file in a directory where you may write: --output FILE",
-    })?;
-    Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()))
+/// Writes a page, and prints its path behind these words unless the page itself goes to standard output.
+fn write_page(path: &Path, page: Page, words: &str) -> Result<(), Error> {
+    write_file(path, page.finish(), "Name a file in a directory where you may write: --output FILE")?;
+    if is_standard_output(path) {
+        return Ok(());
+    }
+    let written = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    print_line(format!("{words}{}", written.display()))
 }
 
 /// Writes the pictures, named after their titles; those of the second measurement end with `-b`.
