@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::{err, out, program_example, Folder};
 use weft_wire::job::Head;
@@ -140,6 +141,72 @@ fn a_rank_that_asked_for_the_end_is_the_cause_though_another_one_aborted_for_it(
     job.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(job.wait().expect("it is ours").code(), Some(9), "{said}");
     assert!(said.contains("ended the job with status 9"), "{said}");
+}
+
+/// A job of two shells in which rank 0 tells that it misses a rank, and then ends with status 8. Then rank 1 does what `then` says. The
+/// launcher notices all of it at once if `at_once`.
+fn misses(missing: u32, then: &str, at_once: bool) -> (Option<i32>, String) {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let folder = Folder::new(&format!("misses-{}", JOBS.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(folder.file("message"), Head::Missing(missing).to_bytes()).expect("written");
+    let script = format!(
+        "echo $$; while [ ! -e {go} ]; do sleep 0.02; done; socket=${{WEFT_JOB#*:}}; socket=${{socket%:*}}; \
+         if [ $WEFT_RANK = 0 ]; then bash -c \"cat {message} >&$socket\"; : >{told}; exit 8; fi; \
+         while [ ! -e {told} ]; do sleep 0.02; done; {then}",
+        go = folder.file("go"),
+        message = folder.file("message"),
+        told = folder.file("told"),
+    );
+    let (mut job, pids) = lasting("2", &script, 2);
+    let launcher = Pid::from_child(&job);
+    if at_once {
+        kill_process(launcher, Signal::STOP).expect("it lives");
+    }
+    folder.write("go", "");
+    if at_once {
+        expect_gone(&pids);
+        kill_process(launcher, Signal::CONT).expect("it lives");
+    }
+    let mut said = String::new();
+    job.stderr.take().expect("it has a pipe").read_to_string(&mut said).expect("text");
+    (job.wait().expect("it is ours").code(), said)
+}
+
+#[test]
+fn a_rank_that_others_miss_is_the_cause_though_they_failed_first() {
+    let (status, said) = misses(1, "exit 101", true);
+    assert_eq!(status, Some(101), "{said}");
+    assert!(said.contains("rank 1 (sh, process ") && said.contains("ended with status 101"), "{said}");
+    // Ranks may give up by an abort as well.
+    let (status, said) = misses(1, "kill -ABRT $$", true);
+    assert_eq!(status, Some(128 + 6), "{said}");
+    assert!(said.contains("rank 1 (sh, process "), "{said}");
+}
+
+#[test]
+fn a_rank_that_left_with_status_0_is_named_with_the_one_that_missed_it() {
+    let (status, said) = misses(1, "exit 0", true);
+    assert_eq!(status, Some(8), "{said}");
+    let (first, second) = said.split_once(" left the job first, with status 0, and ").expect(&said);
+    assert!(first.contains("rank 1 (sh, process "), "{said}");
+    assert!(second.contains("rank 0 (sh, process ") && second.contains("ended with status 8"), "{said}");
+}
+
+#[test]
+fn a_rank_that_others_miss_without_reason_does_not_hold_the_job() {
+    let (status, said) = misses(1, "exec sleep 1000", false);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("rank 0 (sh, process ") && said.contains("ended with status 8"), "{said}");
+    // One that misses itself is to blame itself.
+    let (status, said) = misses(0, "exec sleep 1000", false);
+    assert_eq!(status, Some(8), "{said}");
+}
+
+#[test]
+fn a_rank_that_misses_one_that_the_job_does_not_have_talks_nonsense() {
+    let (status, said) = misses(2, "exec sleep 1000", false);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("rank 0 (sh, process ") && said.contains("sent an invalid message"), "{said}");
 }
 
 #[test]

@@ -114,6 +114,13 @@ impl Launcher {
         }
     }
 
+    /// Tells `weft run` that another rank does not answer. Other launchers have no message for that.
+    pub fn misses(&mut self, rank: u32) {
+        if let Launcher::Weft(run) = self {
+            run.misses(rank);
+        }
+    }
+
     /// A second handle of the socket of `weft run`, if that is the launcher.
     pub fn socket(&self) -> Option<std::fs::File> {
         match self {

@@ -272,6 +272,10 @@ impl Job {
             Ok(gifts) => return Ok(gifts),
             Err(fault) => fault,
         };
+        if let Fault::Lost { rank, .. } = fault {
+            // First, so that the launcher knows before any rank fails because of it.
+            self.launcher.misses(rank);
+        }
         // The ranks that wait for this one must learn of the fault, and the program may end now.
         let until = Instant::now() + TELL_MOST;
         carrier::wait_until(bundle, |bundle| bundle.with_team(team, |team, _| team.has_told(until)))?;

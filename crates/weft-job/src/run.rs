@@ -15,6 +15,8 @@ pub struct Run {
     socket: File,
     pub rank: u32,
     pub size: u32,
+    /// Whether the launcher knows that this rank misses another one.
+    misses: bool,
 }
 
 impl Run {
@@ -31,7 +33,7 @@ impl Run {
         }
         // Programs that this one starts are not ranks.
         passed::keep(descriptor).map_err(|e| failed(format!("descriptor {descriptor}: {e}")))?;
-        Ok(Run { socket, rank: number(RANK)?, size: number(SIZE)? })
+        Ok(Run { socket, rank: number(RANK)?, size: number(SIZE)?, misses: false })
     }
 
     pub fn exchange(&mut self, gift: &[u8]) -> Result<Vec<Vec<u8>>, JobError> {
@@ -50,6 +52,16 @@ impl Run {
 
     pub fn exit(&mut self, status: i32) -> Result<(), JobError> {
         ask_for_end(&self.socket, status).map_err(gone)
+    }
+
+    /// Tells the launcher that another rank does not answer: this process may end before that one, which is to blame. Tells it once,
+    /// because the first loss explains all that follows.
+    pub fn misses(&mut self, rank: u32) {
+        if !self.misses && rank != self.rank {
+            self.misses = true;
+            // Without a launcher there is nobody to look for the cause.
+            let _ = self.socket.write_all(&Head::Missing(rank).to_bytes());
+        }
     }
 
     /// A second handle of the socket, to ask for the end while this is in use.

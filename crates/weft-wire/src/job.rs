@@ -4,6 +4,7 @@
 //! process                          launcher
 //!   Give(bytes for all) ->
 //!                                <- All(the bytes of each process, by rank), once all processes have given theirs
+//!   Missing(rank) ->                 another rank does not answer, so this process may fail
 //!   Exit(status) ->                  the whole job ends
 //! ```
 //!
@@ -14,7 +15,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Version of these messages.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The environment variable with the process's rank in the job.
 pub const RANK: &str = "WEFT_RANK";
@@ -42,8 +43,8 @@ const LENGTH_BYTES: usize = 4;
 /// use weft_wire::job::Socket;
 ///
 /// let socket = Socket { descriptor: 5, inode: 81_213 };
-/// assert_eq!(socket.to_string(), "1:5:81213");
-/// assert_eq!("1:5:81213".parse(), Ok(socket));
+/// assert_eq!(socket.to_string(), "2:5:81213");
+/// assert_eq!("2:5:81213".parse(), Ok(socket));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Socket {
@@ -97,6 +98,8 @@ pub enum Head {
     Exit(i32),
     /// This many bytes follow: the gifts of all processes, see [`gifts`].
     All(u32),
+    /// This rank of the job does not answer the sender. Nothing follows.
+    Missing(u32),
 }
 
 impl Head {
@@ -106,6 +109,7 @@ impl Head {
             Head::Give(bytes) => (1, bytes.to_le_bytes()),
             Head::Exit(status) => (2, status.to_le_bytes()),
             Head::All(bytes) => (3, bytes.to_le_bytes()),
+            Head::Missing(rank) => (4, rank.to_le_bytes()),
         };
         let mut all = [0; HEAD_BYTES];
         all[0] = kind;
@@ -113,7 +117,7 @@ impl Head {
         all
     }
 
-    /// Reads a head. `None` if it is malformed, or announces more bytes than are allowed.
+    /// Reads a head. `None` if it is malformed, announces more bytes than are allowed, or names a rank that no job has.
     pub fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Option<Head> {
         let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
         let value = u32::from_le_bytes([a, b, c, d]);
@@ -121,6 +125,7 @@ impl Head {
             1 => (value as usize <= GIFT_MOST).then_some(Head::Give(value)),
             2 => Some(Head::Exit(value as i32)),
             3 => (value as usize <= all_most()).then_some(Head::All(value)),
+            4 => (value < SIZE_MOST).then_some(Head::Missing(value)),
             _ => None,
         }
     }
@@ -165,18 +170,22 @@ mod tests {
 
     #[test]
     fn what_no_launcher_writes_names_no_socket() {
-        for text in ["", "1", "1:", "1:5", "1:-5:7", "1:5:", "1:5:7:9", "x:5:7", "1:5:x", "300:5:7"] {
+        for text in ["", "2", "2:", "2:5", "2:-5:7", "2:5:", "2:5:7:9", "x:5:7", "2:5:x", "300:5:7"] {
             assert_eq!(text.parse::<Socket>(), Err(SocketError::Malformed), "{text}");
         }
-        assert_eq!("2:anything".parse::<Socket>(), Err(SocketError::Version(2)));
+        assert_eq!("1:anything".parse::<Socket>(), Err(SocketError::Version(1)));
     }
 
     #[test]
-    fn heads_read_back_and_too_long_ones_are_refused() {
-        for head in [Head::Give(0), Head::Give(GIFT_MOST as u32), Head::Exit(-3), Head::All(4096)] {
+    fn heads_read_back_and_those_with_too_large_numbers_are_refused() {
+        let missing = Head::Missing(SIZE_MOST - 1);
+        for head in [Head::Give(0), Head::Give(GIFT_MOST as u32), Head::Exit(-3), Head::All(4096), missing] {
             assert_eq!(Head::from_bytes(head.to_bytes()), Some(head));
         }
-        for bytes in [Head::Give(GIFT_MOST as u32 + 1).to_bytes(), Head::All(u32::MAX).to_bytes(), [4; 8], [0; 8]] {
+        for head in [Head::Give(GIFT_MOST as u32 + 1), Head::All(u32::MAX), Head::Missing(SIZE_MOST)] {
+            assert_eq!(Head::from_bytes(head.to_bytes()), None);
+        }
+        for bytes in [[4; 8], [0; 8]] {
             assert_eq!(Head::from_bytes(bytes), None);
         }
     }

@@ -75,6 +75,8 @@ pub enum Cause {
     Failed(u32, How),
     /// A rank asked for the end of the job, with this status.
     Asked(u32, i32),
+    /// The first rank ended with status 0, and the second failed because of that.
+    Left(u32, u32, How),
     /// The first rank ended while the second waited for its contribution.
     Absent(u32, u32),
     /// A rank sent an invalid message.
@@ -108,6 +110,10 @@ impl Ended {
                 format!("{} ended the job with status {status}", self.who(rank)),
             ),
             Cause::Failed(rank, how) => failed(how.exit_status(), format!("{} {}", self.who(rank), how.told())),
+            Cause::Left(rank, other, how) => failed(
+                how.exit_status(),
+                format!("{} left the job first, with status 0, and {} {}", self.who(rank), self.who(other), how.told()),
+            ),
             Cause::Absent(rank, waiting) => failed(
                 WRONG,
                 format!(

@@ -29,6 +29,8 @@ pub enum Said {
     Gave,
     /// The job is to end with this status.
     Exit(i32),
+    /// This rank does not answer it.
+    Missing(u32),
     /// An invalid message.
     Nonsense,
 }
@@ -75,7 +77,14 @@ impl Talk {
     fn understand(&mut self) -> Said {
         match self.head() {
             None => Said::Nothing,
-            Some(Some(Head::Exit(status))) => Said::Exit(status),
+            Some(Some(Head::Exit(status))) => {
+                self.input.clear();
+                Said::Exit(status)
+            }
+            Some(Some(Head::Missing(rank))) => {
+                self.input.clear();
+                Said::Missing(rank)
+            }
             Some(Some(Head::Give(bytes))) if self.input.len() - HEAD_BYTES < bytes as usize => Said::Nothing,
             Some(Some(Head::Give(_))) if !self.has_given() && !self.owes() => {
                 self.gift = Some(self.input.split_off(HEAD_BYTES));

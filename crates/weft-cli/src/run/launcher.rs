@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Time for ranks to end by themselves after they were asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Time for a rank that others miss to end by itself. Others failed because of it, so its own end says more than theirs.
+const LEAVES_WITHIN: Duration = Duration::from_secs(1);
+
 /// Time for output to arrive after the last rank has ended: another process may hold a rank's pipe.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -47,10 +50,21 @@ pub struct Launcher {
     began: Instant,
     timeout: Option<Duration>,
     cause: Option<Cause>,
+    /// A rank that failed after it missed another one, and until when the launcher waits for the end of that one.
+    failed: Option<(Failed, Instant)>,
     /// When the ranks that were asked to end are killed.
     kill_at: Option<Instant>,
     /// When the last rank had ended.
     last_end: Option<Instant>,
+}
+
+/// The end of a rank that may be a consequence of another rank's.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    rank: u32,
+    how: How,
+    /// The cause if the other rank does not end.
+    cause: Cause,
 }
 
 /// What the launcher waits for.
@@ -90,6 +104,7 @@ impl Launcher {
             began: Instant::now(),
             timeout: options.timeout,
             cause: None,
+            failed: None,
             kill_at: None,
             last_end: None,
         };
@@ -112,6 +127,7 @@ impl Launcher {
         while !self.is_over() {
             self.wait().into_iter().for_each(|source| self.serve(source));
             settle(self.ranks.iter_mut().map(|rank| &mut rank.talk));
+            self.look_for_the_missing();
             self.judge();
             self.end_late_ones();
         }
@@ -183,7 +199,8 @@ impl Launcher {
     /// When something is due that no descriptor announces.
     fn until(&self) -> Option<Instant> {
         let timeout = self.timeout.filter(|_| self.cause.is_none()).and_then(|time| self.began.checked_add(time));
-        [timeout, self.kill_at, self.last_end.map(|at| at + LAST_WORDS)].into_iter().flatten().min()
+        let missing = self.failed.filter(|_| self.cause.is_none()).map(|(_, until)| until);
+        [timeout, missing, self.kill_at, self.last_end.map(|at| at + LAST_WORDS)].into_iter().flatten().min()
     }
 
     fn serve(&mut self, source: Source) {
@@ -203,7 +220,24 @@ impl Launcher {
             Said::Nothing => {}
             // A second contribution would be an invalid message, so this ends.
             Said::Gave => self.hear(rank),
-            Said::Exit(status) => self.end_all(Cause::Asked(rank as u32, status)),
+            Said::Exit(status) => {
+                let (cause, how) = (Cause::Asked(rank as u32, status), How::Status(status));
+                match status != 0 && self.ranks[rank].misses.is_some() {
+                    true => self.suspect(Failed { rank: rank as u32, how, cause }),
+                    false => self.end_all(cause),
+                }
+            }
+            Said::Missing(missing) if (missing as usize) < self.ranks.len() => {
+                // A rank tells it once. More may come from a rank that wants to keep the launcher here.
+                if self.ranks[rank].misses.is_none() {
+                    self.ranks[rank].misses = Some(missing as usize);
+                    self.hear(rank);
+                }
+            }
+            Said::Missing(_) => {
+                self.ranks[rank].talk.socket = None;
+                self.end_all(Cause::Nonsense(rank as u32));
+            }
             Said::Nonsense => self.end_all(Cause::Nonsense(rank as u32)),
         }
     }
@@ -228,16 +262,52 @@ impl Launcher {
         }
     }
 
-    /// A rank failed. The first failure is the cause, with one exception. A killed rank with much memory ends late, after others
-    /// have noticed and given up; so a signal that the launcher did not send takes precedence over a status. An abort does not,
-    /// since ranks give up by it.
+    /// A rank failed. The first failure is the cause, with two exceptions. A rank that gave up because another one does not
+    /// answer often ends before that one, so the launcher waits for that one's end. A killed rank with much memory ends late, after
+    /// others have noticed and given up; so a signal that the launcher did not send takes precedence over a status. An abort does
+    /// not, since ranks give up by it.
     fn find_cause(&mut self, rank: usize, how: How) {
         let gave_up = matches!(self.cause, Some(Cause::Failed(_, How::Status(_))));
         if gave_up && self.kill_at.is_some() && how.is_from_elsewhere() {
             self.ranks[rank].was_ended = false;
             self.cause = Some(Cause::Failed(rank as u32, how));
         }
-        self.end_all(Cause::Failed(rank as u32, how));
+        let cause = Cause::Failed(rank as u32, how);
+        let may_be_a_consequence = match how {
+            How::Status(_) => true,
+            How::Signal { .. } => self.ranks[rank].misses.is_some() && !how.is_from_elsewhere(),
+        };
+        match may_be_a_consequence {
+            true => self.suspect(Failed { rank: rank as u32, how, cause }),
+            false => self.end_all(cause),
+        }
+    }
+
+    /// A rank failed, perhaps because another one does not answer. If so, waits a moment for the end of that one.
+    fn suspect(&mut self, failed: Failed) {
+        match self.missing() {
+            Some(missing) if missing != failed.rank as usize => {
+                self.failed.get_or_insert((failed, Instant::now() + LEAVES_WITHIN));
+            }
+            _ => self.end_all(failed.cause),
+        }
+    }
+
+    /// The rank that others miss, and that misses none itself: a rank that gives up is missed too.
+    fn missing(&self) -> Option<usize> {
+        self.ranks.iter().filter_map(|rank| rank.misses).find(|&missing| self.ranks[missing].misses.is_none())
+    }
+
+    /// Finds the cause once the missing rank has ended, or the time for that is over.
+    fn look_for_the_missing(&mut self) {
+        let Some((failed, until)) = self.failed.filter(|_| self.cause.is_none()) else { return };
+        let missing = self.missing();
+        match missing.and_then(|missing| Some((missing as u32, self.ranks[missing].end?.0))) {
+            Some((missing, How::Status(0))) => self.end_all(Cause::Left(missing, failed.rank, failed.how)),
+            Some((missing, how)) => self.end_all(Cause::Failed(missing, how)),
+            None if missing.is_none() || Instant::now() >= until => self.end_all(failed.cause),
+            None => {}
+        }
     }
 
     /// Checks for reasons to end the job that do not come from a single rank.

@@ -80,6 +80,8 @@ pub struct Rank {
     pub output: Pipe<std::process::ChildStdout>,
     pub errors: Pipe<std::process::ChildStderr>,
     pub talk: Talk,
+    /// The rank that does not answer it: the first one of which it told.
+    pub misses: Option<usize>,
     began: Instant,
     /// How it ended, and how long it ran.
     pub end: Option<(How, Duration)>,
@@ -141,7 +143,7 @@ impl Start<'_> {
         let output = Pipe { from: child.stdout.take(), lines: Lines::new(rank, self.prefixes[0]) };
         let errors = Pipe { from: child.stderr.take(), lines: Lines::new(rank, self.prefixes[1]) };
         let talk = Talk::new(ours);
-        Ok((Rank { pid, child, death, output, errors, talk, began, end: None, was_ended: false }, stdin))
+        Ok((Rank { pid, child, death, output, errors, talk, misses: None, began, end: None, was_ended: false }, stdin))
     }
 
     fn command(&self, rank: u32) -> Result<Command, Error> {

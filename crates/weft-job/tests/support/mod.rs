@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{channel, Receiver};
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use weft_wire::job::{push_gift, Head, Socket, HEAD_BYTES, JOB, RANK, SIZE};
@@ -30,6 +30,8 @@ pub struct Rank {
     pub child: Child,
     orders: ChildStdin,
     lines: Receiver<String>,
+    /// The ranks that it misses, as it has told its launcher.
+    missing: Option<Receiver<u32>>,
 }
 
 impl Ranks {
@@ -74,11 +76,13 @@ impl Rank {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
         fcntl_setfd(&theirs, FdFlags::empty()).expect("it is open");
-        let started = Rank::of(&mut command);
+        let mut started = Rank::of(&mut command);
         drop(theirs);
         drop(turn);
         let gathering = gathering.clone();
-        std::thread::spawn(move || gathering.serve(rank as usize, ours));
+        let (misses, missing) = channel();
+        started.missing = Some(missing);
+        std::thread::spawn(move || gathering.serve(rank as usize, ours, &misses));
         started
     }
 
@@ -100,7 +104,7 @@ impl Rank {
             let marked = |line: std::io::Result<String>| Some(line.ok()?.split_once(MARK)?.1.to_owned());
             BufReader::new(from).lines().filter_map(marked).try_for_each(|line| put.send(line))
         });
-        Rank { orders: child.stdin.take().expect("a pipe"), child, lines }
+        Rank { orders: child.stdin.take().expect("a pipe"), child, lines, missing: None }
     }
 
     pub fn say(&mut self, line: &str) {
@@ -110,6 +114,12 @@ impl Rank {
 
     pub fn hear(&self) -> String {
         self.lines.recv_timeout(BOUND).expect("it says something")
+    }
+
+    /// The next rank that it tells its launcher to miss.
+    pub fn hear_of_missing(&self) -> u32 {
+        let missing = self.missing.as_ref().expect("it has a launcher");
+        missing.recv_timeout(BOUND).expect("it misses one")
     }
 
     /// Its next line, if it comes within this time.
@@ -153,7 +163,7 @@ impl Gathering {
         self.gifts.lock().expect("nobody panics").len()
     }
 
-    fn serve(&self, rank: usize, mut socket: UnixStream) {
+    fn serve(&self, rank: usize, mut socket: UnixStream, misses: &Sender<u32>) {
         let mut head = [0; HEAD_BYTES];
         while socket.read_exact(&mut head).is_ok() {
             match Head::from_bytes(head).expect("a head") {
@@ -168,6 +178,8 @@ impl Gathering {
                     socket.write_all(&Head::All(all.len() as u32).to_bytes()).expect("it listens");
                     socket.write_all(&all).expect("it listens");
                 }
+                // A test that does not ask has dropped the other end.
+                Head::Missing(missing) => _ = misses.send(missing),
                 head @ (Head::Exit(_) | Head::All(_)) => panic!("no rank says {head:?} here"),
             }
         }
