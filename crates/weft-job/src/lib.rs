@@ -79,7 +79,7 @@ pub enum JobError {
         size: u32,
     },
     /// A message to a rank came back: the rank has ended, or cannot be reached.
-    #[error("rank {rank} does not answer: {reason}")]
+    #[error("rank {rank} does not answer: {}", lost(*reason))]
     Lost {
         /// Which.
         rank: u32,
@@ -104,6 +104,19 @@ pub enum JobError {
 }
 
 weft_wire::debug_says_display!(JobError);
+
+/// Why a rank does not answer, and the way out. The reasons of a peer that is gone advise to ask for its next name, or to send again, and
+/// neither helps in a job.
+fn lost(reason: Reason) -> String {
+    let told = reason.to_string();
+    match reason {
+        Reason::PeerLost | Reason::NobodyThere | Reason::NoSuchEndpoint | Reason::WrongEpoch | Reason::Silent => {
+            let name = told.split(':').next().unwrap_or_default();
+            format!("it ended, or cannot be reached ({name}); look at its output")
+        }
+        _ => told,
+    }
+}
 
 impl From<weft::SendError> for JobError {
     fn from(error: weft::SendError) -> JobError {

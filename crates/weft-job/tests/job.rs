@@ -354,7 +354,8 @@ fn all_notice_a_death(size: usize, victim: usize, environment: &[(&str, &str)]) 
     for &rank in &living {
         let said = ranks.0[rank].hear();
         let lost = ranks.0[rank].hear_of_missing();
-        assert_eq!(said, format!("lost rank {lost}"), "rank {rank}");
+        let text = format!("lost rank {lost}: rank {lost} does not answer: it ended, or cannot be reached (");
+        assert!(said.starts_with(&text) && said.ends_with("); look at its output"), "rank {rank}: {said}");
     }
     eprintln!("all of {size} noticed the death of rank {victim} within {:?}", since.elapsed());
     assert!(since.elapsed() < NOTICED, "{:?}", since.elapsed());
@@ -366,7 +367,7 @@ fn survivor() {
     tell("ready");
     order();
     match job.barrier(&mut bundle) {
-        Err(JobError::Lost { rank, .. }) => tell(format_args!("lost rank {rank}")),
+        Err(error @ JobError::Lost { rank, .. }) => tell(format_args!("lost rank {rank}: {error}")),
         other => tell(format_args!("{other:?}")),
     }
     order(); // stays until the test has heard all
