@@ -32,7 +32,8 @@ put() {
     printf '%s\n' "$3" >>"$made"
 }
 
-# Tells the dynamic linker of the libraries. Without that, programs find none below /usr/local. A package's own folder needs it not.
+# Updates the dynamic linker's cache. Without that, programs do not find a library below /usr/local. A package leaves this to the
+# system that installs it.
 refresh_linker() {
     [ -n "${DESTDIR-}" ] || [ "$(id -u)" -ne 0 ] || ! command -v ldconfig >/dev/null || ldconfig
 }
