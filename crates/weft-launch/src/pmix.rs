@@ -220,10 +220,10 @@ impl Pmix {
     /// # Errors
     /// If the library refuses.
     pub fn abort(&mut self, status: i32) -> Result<(), PmixError> {
-        let mut all = Proc { rank: RANK_OF_ALL, ..self.me };
         let message = c"the program asked for it";
-        // SAFETY: a text with a zero at its end, and one `pmix_proc_t`.
-        let told = unsafe { (self.library.abort)(status, message.as_ptr(), &mut all, 1) };
+        // No list of ranks: that is the whole job. With a list of all of them, Open MPI's launcher ends only the ranks of this host.
+        // SAFETY: a text with a zero at its end, and no list.
+        let told = unsafe { (self.library.abort)(status, message.as_ptr(), std::ptr::null_mut(), 0) };
         self.library.check("PMIx_Abort", told)
     }
 
