@@ -68,7 +68,7 @@ pub struct EpState {
     pub told: Option<NameServer>,
     /// Peers whose session was waited for once.
     pub met: HashSet<u32>,
-    /// Why messages to peers came back whose operations had ended. The next injection to the peer fails, and takes the entry out.
+    /// By peer, why a message came back after its operation had ended. The next injection to the peer fails, and takes the entry out.
     pub came_back: HashMap<u32, Reason>,
 }
 
@@ -524,7 +524,7 @@ impl EpState {
     #[inline(always)]
     fn take(&mut self, done: &mut Completion, cqs: &mut Slab<CqState>, reader: &mut impl Reader) {
         if let Outcome::CameBack(back) = &done.outcome {
-            // Its operation has ended, so an error could name no context, and Open MPI 4.1 takes any context for a request of its own.
+            // Its operation has ended, so an error could name no context. Open MPI 4.1 crashed when such an error was likely.
             say_once(back.reason as c_int);
             self.came_back.extend(back.to.map(|to| (to, back.reason)));
             return;
